@@ -3,6 +3,7 @@ package consume
 import (
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/watch"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/room"
@@ -74,7 +75,7 @@ type intake struct {
 	replans  *replanner
 	pool     *pool
 	metrics  EventMetrics
-	forged   StreamMetrics
+	forged   watch.Metrics
 }
 
 // knownDenial returns a cached denial for a candidate's category, without decoding the message. It returns none for an event that may have

@@ -3,6 +3,7 @@ package consume
 import (
 	"context"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stay"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
@@ -19,7 +20,7 @@ type planner struct {
 	refusals *refusals
 	mover    *mover
 	settler  *settler
-	recounts *recounter
+	recounts *stay.Recounter
 	pool     *pool
 	queue    *queue[plan] // has a place for each element of the pool
 }
@@ -45,7 +46,7 @@ func (p *planner) add(c candidate, decision *store.Decision, denial *store.Denia
 	}
 	p.queue.items <- plan{candidate: c, denial: denial, rules: rules, ask: store.Postponement{
 		Request: c.request(), Wait: decision.Wait, Node: decision.Node, Limit: decision.Limit,
-		Weight: weightOf(room.Kept(c.Header, c.Data)),
+		Weight: stay.Weight(room.Kept(c.Header, c.Data)),
 	}}
 	return true
 }
@@ -74,7 +75,7 @@ func (p *planner) plan(ctx context.Context, next plan) {
 		return
 	}
 	if verdict == store.ComesBack || verdict == store.TooMany {
-		p.recounts.add(event.FirstLevel(c.event.Category))
+		p.recounts.Add(event.FirstLevel(c.event.Category))
 	}
 	if verdict == store.ComesBack {
 		failpoint.Reach(failpoint.AfterPlan)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/health"
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
@@ -25,7 +26,7 @@ type deliverer struct {
 	mover       *mover
 	pool        *pool
 	leases      *leaseRenewer
-	health      *health
+	health      *health.Health[*delivery]
 	reporter    *reporter
 	doubts      *doubts
 	mutes       muteCheck
@@ -43,7 +44,7 @@ func (v *deliverer) newDelivery(c candidate, decision *store.Decision, denial *s
 		name: v.doubts.nameOf(c), seen: sink.Seen{Flapping: decision.Flaps, Fires: true},
 	}
 	d.destination = v.sink.Destination(sink.Delivery{Event: c.event, Opened: decision.Opened})
-	if own := d.ownDestination(v.sink); own != d.destination && (c.from.isQueueOf(own) || v.health.lost(d.destination)) { // the thread is lost
+	if own := d.ownDestination(v.sink); own != d.destination && (c.from.isQueueOf(own) || v.health.Lost(d.destination)) { // the thread is lost
 		d.alone, d.destination = true, own
 	}
 	return d
@@ -90,7 +91,7 @@ func (v *deliverer) awaitTurn(l life, d *delivery) bool {
 			v.settler.expire(l, d)
 			return false
 		}
-		if v.health.turn(l.waiting, d) {
+		if v.health.Turn(l.waiting, d.destination, d) {
 			ended, _ := v.settler.endedElsewhere(l, d)
 			return !ended
 		}

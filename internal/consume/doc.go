@@ -1,9 +1,9 @@
 // Package consume takes events from JetStream and settles every one of them.
 //
-// It owns the room and the writing of dead letters. Package stream finds the streams and consumers. Only this package acknowledges
-// messages, through package settle. For each stored message it asks a [Throttle], hands admitted events to a [Sink], and ends with one
-// outcome. It makes no decisions about limits and does not depend on Slack: the interfaces declared here use the terms of packages
-// throttle, sink, summary and journal.
+// It owns the room and the writing of dead letters. Package stream finds the streams and consumers, and package watch looks at them. Only this
+// package acknowledges messages, through package settle. For each stored message it asks a [Throttle], hands admitted events to a [Sink], and
+// ends with one outcome. It makes no decisions about limits and does not depend on Slack: the interfaces declared here use the terms of
+// packages throttle, sink, summary and journal.
 //
 // The file way.go has the way of an event, from top to bottom. docs/architecture.md has a drawing of it.
 //
@@ -45,9 +45,8 @@
 //	intake     decodes, and ends messages that need no decision; bodies decodes heavy bodies, first levels in turn
 //	decider    asks the throttle in batches; pairs knows which resolved events wait, planner plans delays
 //	deliverer  posts, retries and postpones; package lane gives the turns of a channel, leaseRenewer keeps the leases
-//	mover      stores events in the room; refusals remembers whom the room refused, stays ends stays
+//	mover      stores events in the room; refusals remembers whom the room refused, stays ends stays (package stay)
 //	settler    acknowledges, naks, terminates, and counts each outcome; reporter writes journal, log and spans
-//	watcher    looks at the streams, and removes what does not belong there
 //
 // # Running
 //

@@ -2,7 +2,6 @@ package consume
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -225,35 +223,6 @@ func TestOneDeliveryProbes(t *testing.T) {
 	})
 }
 
-// TestChannelRefuses has a channel refuse messages, and another one the whole setup. Only the fault of the setup keeps the worker from pulling.
-func TestChannelRefuses(t *testing.T) {
-	t.Parallel()
-	health := newHealth(slog.New(slog.DiscardHandler))
-	of := func(destination string) *delivery {
-		return &delivery{message: &message{entry: new(room.Entry)}, destination: destination}
-	}
-	archived := &sink.Error{Class: sink.Misconfigured, OfChannel: true, Code: "is_archived", Err: errScripted}
-	revoked := &sink.Error{Class: sink.Misconfigured, Code: "token_revoked", Err: errScripted}
-	requireState := func(step string, pulls, isReady bool) {
-		t.Helper()
-		_, fault := health.misconfiguration()
-		testkit.Equal(t, fault == nil, pulls, "%s: it may pull", step)
-		testkit.Equal(t, health.ready() == nil, isReady, "%s: it is ready", step)
-	}
-	health.misconfigure(of("C1"), archived)
-	requireState("a channel refuses", true, false)
-	other := of("C2")
-	health.misconfigure(other, revoked)
-	requireState("the setup is refused", false, false)
-	changed, _ := health.misconfiguration()
-	health.misconfigure(other, archived)
-	<-changed
-	requireState("two channels refuse", true, false)
-	health.mended("C1")
-	health.mended("C2")
-	requireState("both accept", true, true)
-}
-
 // TestLostThread has a thread in a channel that the resolved event's category no longer goes to. If no reply is possible, the event goes to its own
 // channel. The state of each channel follows from what that channel answers.
 func TestLostThread(t *testing.T) {
@@ -312,59 +281,10 @@ func TestLostThread(t *testing.T) {
 			f.eventually(channel+" has the state of its own answers", func() bool {
 				f.pacer.mu.Lock()
 				defer f.pacer.mu.Unlock()
-				return (f.pacer.pauses[channel] > 0) == (channel == test.paused) && w.health.lost(channel) == (channel == test.refuses)
+				return (f.pacer.pauses[channel] > 0) == (channel == test.paused) && w.health.Lost(channel) == (channel == test.refuses)
 			})
 		}
 	})
-}
-
-// refused is the health of a worker whose setup is refused, the delivery that probes it, and another one to the same destination.
-func refused() (h *health, prober, other *delivery) {
-	h = newHealth(slog.New(slog.DiscardHandler))
-	one := &message{entry: new(room.Entry)}
-	prober, other = &delivery{message: one, destination: "C1"}, &delivery{message: one, destination: "C1"}
-	h.misconfigure(prober, &sink.Error{Class: sink.Misconfigured, Err: errScripted})
-	return h, prober, other
-}
-
-// TestProberLeaves ends a prober without an answer. A waiting delivery takes over. If none waits, the fault ends.
-func TestProberLeaves(t *testing.T) {
-	t.Parallel()
-	health, prober, other := refused()
-	testkit.Equal(t, health.turn(t.Context(), &delivery{destination: "C2"}), true, "turn of another destination")
-	looked := make(chan bool)
-	go func() { looked <- health.turn(t.Context(), other) }()
-	testkit.Eventually(t, "one delivery waits", func() bool {
-		health.mu.Lock()
-		defer health.mu.Unlock()
-		return health.faults["C1"].waiting == 1
-	})
-	health.leave(prober)
-	testkit.Equal(t, <-looked, false, "turn without a second look")
-	testkit.Equal(t, health.turn(t.Context(), other), true, "turn of the waiting delivery")
-	health.leave(prober) // the former prober
-	_, err := health.misconfiguration()
-	testkit.Fails(t, "fault", err, errScripted)
-	changed, _ := health.misconfiguration()
-	health.leave(other)
-	if _, err := health.misconfiguration(); err != nil {
-		t.Errorf("fault without a prober: got %v, want none", err)
-	}
-	<-changed
-}
-
-// TestLastProberLeaves has the prober's delivery end, and then the delivery that was to take over, before it has a turn. The fault ends with it, or
-// the worker would pull nothing for ever.
-func TestLastProberLeaves(t *testing.T) {
-	t.Parallel()
-	health, prober, other := refused()
-	health.faults["C1"].waiting = 1
-	health.leave(prober)
-	health.faults["C1"].waiting = 0 // the other one is awake
-	health.leave(other)
-	if _, err := health.misconfiguration(); err != nil {
-		t.Errorf("fault without a delivery: got %v, want none", err)
-	}
 }
 
 // TestExpiredWhileWaiting lets an event become too old between its attempts. The slot is returned unless an attempt may have delivered

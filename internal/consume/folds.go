@@ -9,6 +9,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/nats-io/nats.go"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stay"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/messagesize"
@@ -218,19 +219,19 @@ func (u *updater) keepReport(ctx context.Context, m *message, e event.Event, sin
 	}
 	entry.Steady, entry.Since, entry.Order = int64(since), due.Truncate(time.Millisecond), room.Order{}
 	entry.Attempted = time.Time{}
-	stay := stayOf(first, entry, room.Kept(m.Header, m.Data), due.Sub(now)+stayIn)
+	place := stay.Of(first, entry, room.Kept(m.Header, m.Data), due.Sub(now)+stayIn)
 	subject, target := u.streams.Names.Room().Schedule(room.Steady, first, e.Keyed())
 	before, err := u.stored(ctx, subject)
 	stores := err == nil && before.entry.Steady == 0
 	if stores {
 		report := entry.Message(subject, m.Header, m.Data)
 		room.ScheduleAt(report, target, due)
-		before, err = u.storeReport(ctx, report, stay)
+		before, err = u.storeReport(ctx, report, place)
 	}
 	if err == nil && before.entry.Steady > 0 {
 		due = before.due
-		if own := stayOf(first, before.entry, 0, 0).Member == stay.Member; !own && (stores || m.entry.IsReport()) {
-			u.settler.stays.leave(stay)
+		if own := stay.Of(first, before.entry, 0, 0).Member == place.Member; !own && (stores || m.entry.IsReport()) {
+			u.settler.stays.leave(place)
 		}
 	}
 	if !errors.Is(err, errNoPlace) && !messagesize.IsTooLarge(err) {
@@ -240,8 +241,8 @@ func (u *updater) keepReport(ctx context.Context, m *message, e event.Event, sin
 }
 
 // storeReport stores a report if the room has a place for it, and no report of the key yet. It returns the room's entry before.
-func (u *updater) storeReport(ctx context.Context, report *nats.Msg, stay store.Stay) (before storedUpdate, err error) {
-	mayStay, err := u.room.EnterRoom(ctx, []store.Stay{stay})
+func (u *updater) storeReport(ctx context.Context, report *nats.Msg, place store.Stay) (before storedUpdate, err error) {
+	mayStay, err := u.room.EnterRoom(ctx, []store.Stay{place})
 	switch {
 	case err != nil:
 	case mayStay[0]:
@@ -252,7 +253,7 @@ func (u *updater) storeReport(ctx context.Context, report *nats.Msg, stay store.
 			return report
 		})
 		if messagesize.IsTooLarge(err) {
-			u.settler.stays.leave(stay)
+			u.settler.stays.leave(place)
 		}
 	default:
 		err = errNoPlace

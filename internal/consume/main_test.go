@@ -197,7 +197,7 @@ func (f *fixture) newWorker(change func(*setup)) *Worker {
 	defer cancel()
 	testkit.NoError(f, o.Streams.Find(ctx))
 	made := New(o.Options)
-	made.replans.on = false // it would store messages of its own in the room
+	made.mover.replans.on = false // it would store messages of its own in the room
 	return made
 }
 

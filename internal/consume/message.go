@@ -99,24 +99,20 @@ func newMessage(msg *nats.Msg, by *pullRequest, ackWait time.Duration) (*message
 		msg.Header = event.HeadersToRead(msg.Header)
 	}
 	at := room.Origin{Stream: meta.Stream, Sequence: meta.Sequence.Stream, Stored: meta.Timestamp}
+	entry := room.NewEntry(msg.Subject, at)
+	if by.inRoom { // only there are headers trusted; without them, the message is a dead letter
+		if read, err := room.Read(msg.Header, at.Stored); err == nil {
+			entry = read
+		}
+	}
 	return &message{
 		Msg:   msg,
 		meta:  meta,
 		lease: lease{deadline: by.Asked.Add(ackWait)},
 		from:  by,
-		entry: entryOf(by.source, msg.Subject, msg.Header, at),
+		entry: &entry,
 		size:  messagesize.Of(msg.Subject, msg.Header, len(msg.Data)) + headerBytes*len(msg.Header),
 	}, nil
-}
-
-// entryOf returns the entry of a stored message's event. It trusts headers only in the room; without them, a message there is a dead letter.
-func entryOf(from source, subject string, header nats.Header, at room.Origin) *room.Entry {
-	if from.inRoom {
-		if entry, err := room.Read(header, at.Stored); err == nil {
-			return &entry
-		}
-	}
-	return &room.Entry{Subject: subject, Origin: at, Since: at.Stored}
 }
 
 // Consumer implements settle.Message, with Sequence, Size and Reply.

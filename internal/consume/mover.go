@@ -13,6 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/openers"
+	"github.com/seed-4578ace9/notifier/internal/consume/stay"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/messagesize"
@@ -31,7 +33,7 @@ const roomPatience = time.Second
 // the other messages at once: nobody waits for the room.
 type mover struct {
 	streams  *stream.Client
-	room     Room
+	room     stay.Room
 	reader   *reader
 	reporter *reporter
 	refusals *refusals
@@ -147,9 +149,9 @@ func (m *mover) ask(batch []*move) (refused map[*move]bool) {
 		if refused[move] = slices.Contains(mayStay[:len(move.stays)], false); refused[move] && !move.goal.fires {
 			m.refusals.addCrowded(crowd(move.goal.reason, move.first))
 		}
-		for i, stay := range move.stays {
+		for i, place := range move.stays {
 			if refused[move] && mayStay[i] {
-				m.settler.stays.leave(stay)
+				m.settler.stays.leave(place)
 			}
 		}
 		mayStay = mayStay[len(move.stays):]
@@ -261,13 +263,13 @@ func (m *mover) settle(batch []*move) {
 
 // stored records a stored move. Known marks the messages that the room held before.
 func (m *mover) stored(moving *move, known []bool) {
-	for i, stay := range moving.stays {
+	for i, place := range moving.stays {
 		if known[i] && !moving.isPlanned() {
-			m.settler.stays.leave(stay) // its event may have ended, so nothing else would end this stay
+			m.settler.stays.leave(place) // its event may have ended, so nothing else would end this stay
 		}
 	}
-	if stay, waited := m.settler.stays.of(moving.message); waited && stay.First != moving.stays[0].First {
-		m.settler.stays.leave(stay) // the earlier stay counts for another first level
+	if place, waited := m.settler.stays.of(moving.message); waited && place.First != moving.stays[0].First {
+		m.settler.stays.leave(place) // the earlier stay counts for another first level
 	}
 	if moving.goal.reason == room.Part {
 		failpoint.Reach(failpoint.AfterSplit)
@@ -349,13 +351,12 @@ type goal struct {
 	reason  room.Reason
 	channel string        // if it waits for its channel: the destination
 	in      time.Duration // if it waits for its slot, pair, Redis or body: time until it comes back
-	until   uint64        // if it waits for its pair: see room.Entry, as for behind
-	behind  uint64
 	fires   bool          // see room.Entry
 	denial  *store.Denial // if it waits for a slot: the event's denial; nil: not known
 	limits  string        // if it waits for a slot: see room.Entry; "" if the limits that planned it are not known
 
-	attempted time.Time // see room.Entry
+	searched  openers.Reach // if it waits for its pair
+	attempted time.Time     // see room.Entry
 }
 
 func (g goal) isUndecided() bool { return g.reason == room.Body || g.reason == room.Redis }
@@ -369,7 +370,7 @@ func (m *mover) newMove(c candidate, to goal) *move {
 	m.reporter.trace(c.message, time.Now())
 	subjects, first, name := m.streams.Names.Room(), m.reader.firstLevel(c.message, c.event), nameOf(c.message)
 	entry := c.entryFor(c.event, to.reason)
-	entry.Until, entry.Behind, entry.Limits, entry.Fires = to.until, to.behind, to.limits, to.fires
+	entry.Until, entry.Behind, entry.Limits, entry.Fires = to.searched.Until, to.searched.Behind, to.limits, to.fires
 	if !to.attempted.IsZero() {
 		entry.Attempted = to.attempted
 	}
@@ -387,7 +388,7 @@ func (m *mover) newMove(c candidate, to goal) *move {
 	}
 	return &move{
 		message: c.message, goal: to, first: first, due: due, ended: make(chan struct{}),
-		toStore: publication{messages: []*nats.Msg{toStore}}, stays: []store.Stay{stayOf(first, entry, room.Kept(c.Header, c.Data), staysFor)},
+		toStore: publication{messages: []*nats.Msg{toStore}}, stays: []store.Stay{stay.Of(first, entry, room.Kept(c.Header, c.Data), staysFor)},
 	}
 }
 
@@ -410,7 +411,7 @@ func (m *mover) newSplit(of *message, parts []event.Part) *move {
 		toStore := entry.Message(m.streams.Names.Room().Queue(room.Part, first), producer, part.Data)
 		toStore.Header.Set(nats.MsgIdHdr, fmt.Sprintf("%s-%d", nameOf(of), i))
 		body.toStore.messages = append(body.toStore.messages, toStore)
-		body.stays = append(body.stays, stayOf(first, entry, len(part.Data), stayIn))
+		body.stays = append(body.stays, stay.Of(first, entry, len(part.Data), stayIn))
 	}
 	return body
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/consume/openers"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/summary"
@@ -309,17 +309,16 @@ func TestOpenerMovesOn(t *testing.T) {
 	}
 	at := w.streams.Layout()
 	first := stored("firing", 1)
-	to := goal{until: 1, behind: first}
+	to := openers.Reach{Until: 1, Behind: first}
 	decided := func() bool {
-		w.decider.pairs.room.asked = time.Time{}
-		return w.decider.pairs.openersAreDecided(t.Context(), &to, func() uint64 { return 1 })
+		return openers.New(w.streams, testDecoder).AreDecided(t.Context(), &to, func() uint64 { return 1 })
 	}
 	testkit.Equal(t, decided(), false, "decided while the firing event waits")
 	stored("later", 2)
 	again := stored("firing again", 1)
 	testkit.NoError(t, at.Room.Stream.DeleteMsg(t.Context(), first))
 	testkit.Equal(t, decided(), false, "decided after the firing event has moved on")
-	testkit.Equal(t, to.behind, again, "sequence up to which the room has to be searched")
+	testkit.Equal(t, to.Behind, again, "sequence up to which the room has to be searched")
 	testkit.NoError(t, at.Room.Stream.DeleteMsg(t.Context(), first+1))
 	testkit.NoError(t, at.Room.Stream.DeleteMsg(t.Context(), again))
 	stored("last", 3)
@@ -358,10 +357,10 @@ func TestOpenerMovesToTheRoom(t *testing.T) {
 			Reason: room.Redis, Subject: "notify.payments", ID: fmt.Sprint(i), Origin: room.Origin{Stream: testNames.Stream, Sequence: opener, Stored: time.Now()}, Since: time.Now(),
 		}, `{"title": "an event", "status": "firing", "key": "k"}`)
 		testkit.NoError(t, at.Stream.DeleteMsg(t.Context(), opener))
-		w.decider.pairs.producers.asked, w.decider.pairs.room.asked = time.Time{}, time.Time{}
-		to := goal{}
-		testkit.Equal(t, w.decider.pairs.openersAreDecided(t.Context(), &to, func() uint64 { return opener }), false, "decided while event %d waits", i)
-		testkit.Equal(t, to.behind, moved, "sequence up to which the room has to be searched")
+		var to openers.Reach
+		search := openers.New(w.streams, testDecoder)
+		testkit.Equal(t, search.AreDecided(t.Context(), &to, func() uint64 { return opener }), false, "decided while event %d waits", i)
+		testkit.Equal(t, to.Behind, moved, "sequence up to which the room has to be searched")
 		testkit.NoError(t, at.Room.Stream.DeleteMsg(t.Context(), moved))
 	}
 }
@@ -393,26 +392,24 @@ func TestUnpairedCrowd(t *testing.T) {
 		return "notify.payments", fmt.Sprintf(`{"title": "an event", "status": "resolved", "key": "%d"}`, i)
 	}
 	f.publishAsync(crowd, resolved)
-	at := w.streams.Layout()
 	group := f.publish("notify.payments", `{"alerts": [{"status": "resolved", "fingerprint": "a"}, {"status": "firing", "fingerprint": "b"}]}`)
-	found := uint64(0)
-	f.eventually("the group is found, which may open a pair", func() bool {
-		before := found
-		found = w.decider.pairs.firstOfProducers(t.Context(), at, openings{first: before}).first
-		if found < before || found > group {
-			t.Fatalf("first message that may open a pair: got %d after %d, want the group, %d", found, before, group)
-		}
-		return found == group
-	})
+	decided := func(search *openers.Search, until, behind uint64) bool {
+		return search.AreDecided(t.Context(), &openers.Reach{Until: until, Behind: behind}, func() uint64 { return group })
+	}
+	search := openers.New(w.streams, testDecoder)
+	f.eventually("the search reaches the group", func() bool { return decided(search, group-1, 0) })
+	testkit.Equal(t, decided(openers.New(w.streams, testDecoder), group-1, 0), false, "decided after the first messages of the crowd")
+	testkit.Equal(t, decided(search, group, 0), false, "decided before the group, which may open a pair")
 	testkit.NoError(t, f.stream(testNames.Stream).DeleteMsg(t.Context(), group))
 
 	entry := room.Entry{Reason: room.Part, Subject: "notify.payments", ID: "order-1", Origin: room.Origin{Stream: "S", Sequence: 1, Stored: time.Now()}, Since: time.Now()}
 	_, body := resolved(0)
 	f.putInRoom(testNames.Room().Queue(room.Part, "payments"), entry, body)
 	f.putInRoom(testNames.Room().Channel(room.Token("payments"), "payments"), entry, `{"title": "firing, and decided"}`)
-	testkit.Equal(t, w.decider.pairs.firstOfRoom(t.Context(), at, openings{}), openings{first: 3}, "first message of the room that may open a pair, which are none of 2")
+	testkit.Equal(t, decided(openers.New(w.streams, testDecoder), 1, 2), true, "decided, with 2 messages in the room that open no pair")
 	f.putInRoom(testNames.Room().Queue(room.Part, "errors"), entry, `{"title": "firing"}`)
-	testkit.Equal(t, w.decider.pairs.firstOfRoom(t.Context(), at, openings{}), openings{first: 3}, "first message of the room that may open a pair")
+	testkit.Equal(t, decided(openers.New(w.streams, testDecoder), 1, 2), true, "decided before a later message of the room")
+	testkit.Equal(t, decided(openers.New(w.streams, testDecoder), 1, 3), false, "decided while a message of the room may open a pair")
 	f.event("security", "order-1")
 	f.start(nil)
 	f.awaitSettled(crowd + 3) // the two firing events have one ID
@@ -460,32 +457,4 @@ func TestQuota(t *testing.T) {
 	testkit.Equal(t, q.take("payments", now.Add(pairPatience-1)), false, "an event beyond the quota")
 	testkit.Equal(t, q.take("errors", now), true, "an event of another first level")
 	testkit.Equal(t, q.take("payments", now.Add(pairPatience)), true, "an event after the counts have ended")
-}
-
-// TestFirstOpening caches how far a stream has no message that may open a pair. Other streams clear the cache.
-func TestFirstOpening(t *testing.T) {
-	t.Parallel()
-	var o firstOpening
-	at, looks, found := new(stream.Layout), 0, uint64(10)
-	look := func(_ context.Context, _ *stream.Layout, known openings) openings {
-		looks++
-		return openings{first: max(known.first, found)}
-	}
-	none := func(sequence uint64, want bool, wantLooks int) {
-		t.Helper()
-		if _, got := o.noneBefore(t.Context(), sequence, at, look); got != want || looks != wantLooks {
-			t.Errorf("none before %d: got %t after %d looks, want %t after %d", sequence, got, looks, want, wantLooks)
-		}
-	}
-	none(10, true, 1)
-	none(7, true, 1)
-	none(11, false, 1) // the last look was a moment ago
-	o.asked = time.Now().Add(-2 * openingKept)
-	none(11, false, 2)
-	o.asked, found = time.Now().Add(-2*openingKept), 12
-	none(12, true, 3)
-	o.asked, found = time.Now().Add(-2*openingKept), 0
-	none(13, false, 4)
-	at = new(stream.Layout)
-	none(5, false, 5)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/await"
+	"github.com/seed-4578ace9/notifier/internal/consume/health"
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
@@ -36,7 +37,7 @@ type puller struct {
 	lanes    *lane.Lanes
 	queues   *channelQueues
 	bodies   *bodies
-	health   *health
+	health   *health.Health[*delivery]
 	inbox    *inbox
 	hand     *hand
 	finding  *oplog.Condition // finding the consumers of channels' queues
@@ -290,7 +291,7 @@ func (p *puller) mayPull(ctx context.Context) error {
 		if err := p.throttle.Await(ctx); err != nil {
 			return err
 		}
-		changed, misconfigured := p.health.misconfiguration()
+		changed, misconfigured := p.health.Misconfiguration()
 		switch {
 		case misconfigured != nil:
 			select {

@@ -106,6 +106,10 @@ func (q *channelQueues) hasEvents(ctx context.Context, token string) (bool, erro
 	return false, nil
 }
 
+func (q *channelQueues) eachToken(ctx context.Context, take func(token string)) {
+	q.each(ctx, func(queue source) { take(queue.token) })
+}
+
 func (q *channelQueues) serves(token string) bool {
 	_, served := q.served.Load(token)
 	return served

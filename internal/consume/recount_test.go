@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stay"
 	"github.com/seed-4578ace9/notifier/internal/delayed"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
@@ -22,18 +23,18 @@ import (
 // recountKit has a room with an event for each kind of stay, and a worker that does not run.
 type recountKit struct {
 	*fixture
-	*recounter
+	*stay.Recounter
 	stays []store.Stay // of the events in the room, one for each place
 }
 
 func newRecountKit(t *testing.T) *recountKit {
 	f := newProvisioned(t)
 	f.room.claim = true
-	k := &recountKit{fixture: f, recounter: f.newWorker(mayDelay).watcher.recounts}
-	k.between = time.Millisecond
+	k := &recountKit{fixture: f, Recounter: f.newWorker(mayDelay).recounts}
+	k.Between = time.Millisecond
 	names := testNames.Room()
 	slot, _ := names.Schedule(room.Slot, "payments", "a slot")
-	const size = weightBytes + 1 // two places
+	const size = stay.WeightBytes + 1 // two places
 	for subject, entry := range map[string]room.Entry{
 		slot: {Reason: room.Slot, ID: "a slot"},
 		names.Channel("0123456789abcdef", "payments"): {Reason: room.Channel, ID: "a channel"},
@@ -45,13 +46,13 @@ func newRecountKit(t *testing.T) *recountKit {
 	} {
 		entry = from(entry, uint64(len(k.stays))+1)
 		message := entry.Message(subject, nil, []byte(strings.Repeat(" ", size)))
-		stay := stayOf("payments", entry, size, time.Hour)
+		place := stay.Of("payments", entry, size, time.Hour)
 		if entry.Reason == room.Slot {
 			room.ScheduleAt(message, string(names)+".due.slot.payments.x", time.Now().Add(time.Hour))
-			stay = slotStay("payments a slot", "payments", entry, size, time.Hour)
+			place = stay.OfSlot("payments a slot", "payments", entry, size, time.Hour)
 		}
 		testkit.Must(k.js.PublishMsg(t.Context(), message))(t)
-		k.stays = append(k.stays, stay.Units()...)
+		k.stays = append(k.stays, place.Units()...)
 	}
 	testkit.Must(f.room.EnterRoom(t.Context(), k.stays))(t)
 	return k
@@ -68,9 +69,9 @@ func from(entry room.Entry, sequence uint64) room.Entry {
 // want recounts, and checks that the stays of the events in the room are left, and so many others.
 func (k *recountKit) want(others int, what string) {
 	k.Helper()
-	testkit.NoError(k, k.recount(k.Context()))
+	testkit.NoError(k, k.Recount(k.Context()))
 	left := make(map[store.Stay]bool)
-	for _, stay := range k.fixture.room.inRoom() {
+	for _, stay := range k.room.inRoom() {
 		left[stay] = true
 	}
 	for _, stay := range k.stays {
@@ -86,20 +87,20 @@ func TestRecount(t *testing.T) {
 	forged := forging.Message(testNames.Room().Queue(room.Part, "payments"), nil, nil)
 	forged.Header.Del(trusted.Header)
 	testkit.Must(k.js.PublishMsg(t.Context(), forged))(t)
-	lost := []store.Stay{stayOf("payments", forging, 0, time.Hour)}
+	lost := []store.Stay{stay.Of("payments", forging, 0, time.Hour)}
 	for _, share := range []string{"payments", "payments bodies", "payments folds", "payments updates", "search"} {
 		lost = append(lost, store.Stay{First: share, Member: "lost", Weight: 1, For: time.Hour})
 	}
 	lost = append(lost, store.Stay{First: "payments", Member: "on its way", Weight: 1, For: time.Hour})
-	testkit.Must(k.fixture.room.EnterRoom(t.Context(), lost))(t)
-	k.fixture.room.moving = "on its way"
+	testkit.Must(k.room.EnterRoom(t.Context(), lost))(t)
+	k.room.moving = "on its way"
 
 	k.want(7, "while no event is refused")
-	k.fixture.room.enter = func(store.Stay) bool { return false }
-	testkit.Must(watchedRoom{k.fixture.room, k.add}.EnterRoom(t.Context(), []store.Stay{{First: "payments updates", Member: "refused", Weight: 1, For: time.Hour}}))(t)
-	k.fixture.room.claim = false
+	k.room.enter = func(store.Stay) bool { return false }
+	testkit.Must(stay.WatchedRoom{Room: k.room, Refused: k.Add}.EnterRoom(t.Context(), []store.Stay{{First: "payments updates", Member: "refused", Weight: 1, For: time.Hour}}))(t)
+	k.room.claim = false
 	k.want(7, "while another worker recounts")
-	k.fixture.room.claim = true
+	k.room.claim = true
 	k.want(2, "after a refusal")
 	k.eventually("the event that waited behind a lost event is due", func() bool { return len(k.waiting(room.Slot)) == 0 })
 	k.log.WantCount(t, 1, "waiting events were counted that the room does not have")
@@ -125,7 +126,7 @@ func TestReplanInOnePass(t *testing.T) {
 	}
 	<-f.js.PublishAsyncComplete()
 	testkit.Await(t, "the events are planned anew", func() error {
-		return w.replans.advance(t.Context(), func(e delayed.Event) bool { return e.Entry.Limits == "older" })
+		return w.mover.replans.waits.Advance(t.Context(), func(e delayed.Event) bool { return e.Entry.Limits == "older" })
 	})
 	testkit.Equal(t, len(f.room.inRoom()), events, "events that are due in their queues")
 	f.eventually("no event waits for its slot", func() bool { return len(f.waiting(room.Slot)) == 0 })
@@ -156,7 +157,7 @@ func TestForgottenSchedules(t *testing.T) {
 	testkit.Equal(t, len(f.waiting(room.Pair)), 1, "schedules that the server has forgotten")
 	f.room.claim = true
 	w := f.newWorker(nil)
-	w.watcher.recounts.overdue = time.Millisecond
+	w.recounts.Overdue = time.Millisecond
 	f.run(w)
 	f.awaitSettled(1)
 	f.requireOutcomes(map[string]int{"sent payments": 1})

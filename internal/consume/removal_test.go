@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/openers"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -79,7 +80,7 @@ func TestUnacknowledgedMessagesStay(t *testing.T) {
 	testkit.Must(found.Consumer.Next(jetstream.FetchMaxWait(patience)))(t)
 	testkit.NoError(t, testkit.Must(found.Consumer.Next(jetstream.FetchMaxWait(patience)))(t).DoubleAck(t.Context()))
 	w := f.newWorker(nil)
-	isDone, err := w.watcher.removeReappeared(t.Context(), make(map[string]uint64))
+	isDone, err := w.watcher.RemoveReappeared(t.Context(), make(map[string]uint64))
 	testkit.NoError(t, err)
 	testkit.Equal(t, isDone, false, "done, while a worker has a message")
 	testkit.Equal(t, f.streamInfo(testNames.Stream).State.Msgs, uint64(2), "messages in the stream")
@@ -104,7 +105,7 @@ func TestReappearedAboveTheFloor(t *testing.T) {
 
 	w, before := f.newWorker(nil), make(map[string]uint64)
 	for _, left := range []uint64{2, 0} {
-		isDone, err := w.watcher.removeReappeared(t.Context(), before)
+		isDone, err := w.watcher.RemoveReappeared(t.Context(), before)
 		testkit.NoError(t, err)
 		testkit.Equal(t, isDone, left == 0, "done with %d messages left", left)
 		testkit.Equal(t, f.streamInfo(testNames.Stream).State.Msgs, left, "messages in the stream")
@@ -120,12 +121,12 @@ func TestMessagesOfAReconnect(t *testing.T) {
 	f := newProvisioned(t)
 	w := f.newWorker(nil)
 	stored := time.Now()
-	testkit.Equal(t, w.watcher.isOfReconnect(stored.Add(time.Minute)), false, "without a reconnect, a message is of it")
+	testkit.Equal(t, w.streams.IsOfReconnect(stored.Add(time.Minute)), false, "without a reconnect, a message is of it")
 	before := w.streams.Connection.UntilReconnect()
 	testkit.NoError(t, w.streams.Connection.Conn.ForceReconnect())
 	<-before.Done()
-	testkit.Equal(t, w.watcher.isOfReconnect(stored.Add(-time.Minute)), false, "an earlier message is of the reconnect")
-	testkit.Equal(t, w.watcher.isOfReconnect(stored.Add(time.Minute)), true, "a later message is of the reconnect")
+	testkit.Equal(t, w.streams.IsOfReconnect(stored.Add(-time.Minute)), false, "an earlier message is of the reconnect")
+	testkit.Equal(t, w.streams.IsOfReconnect(stored.Add(time.Minute)), true, "a later message is of the reconnect")
 }
 
 // TestNarrowFilter narrows the filter of a consumer while a worker runs. Events that the consumer leaves out are not acknowledged: no worker
@@ -140,7 +141,7 @@ func TestNarrowFilter(t *testing.T) {
 	f.event("deploys", "deploy-1")
 	f.event("payments", "order-1")
 	testkit.NoError(t, testkit.Must(narrow.Next(jetstream.FetchMaxWait(patience)))(t).DoubleAck(t.Context()))
-	_, err := w.watcher.removeReappeared(t.Context(), make(map[string]uint64))
+	_, err := w.watcher.RemoveReappeared(t.Context(), make(map[string]uint64))
 	testkit.Fails(t, "removal", err, err, "takes only some of the subjects notify, notify.>")
 
 	for _, done := range (stream.Provisioning{JetStream: f.js, Names: testNames, AckWait: usualAckWait}).Apply(t.Context()) {
@@ -198,12 +199,11 @@ func TestForgedMessagesOpenNoPair(t *testing.T) {
 	f := newFixture(t)
 	w := f.prepared(nil)
 	f.forge("notify-room.redis.security", "notify-room.replay.security")
-	at := w.streams.Layout()
 	f.eventually("the forged messages are stored", func() bool {
 		return testkit.Must(f.js.Stream(t.Context(), testNames.RoomStream))(t).CachedInfo().State.Msgs == 2
 	})
-	first := w.decider.pairs.firstOfRoom(t.Context(), at, openings{})
-	testkit.Equal(t, first, openings{first: 3}, "sequence of the first event that may open a pair")
+	decided := w.decider.pairs.openers.AreDecided(t.Context(), &openers.Reach{Until: 1, Behind: 2}, func() uint64 { return 1 })
+	testkit.Equal(t, decided, true, "decided, with forged messages in the room")
 }
 
 // TestQueueThatComesLater has a worker with other settings store an event for a channel that this worker's settings do not name. The other worker

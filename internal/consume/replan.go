@@ -2,15 +2,14 @@ package consume
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed-4578ace9/notifier/internal/await"
+	"github.com/seed-4578ace9/notifier/internal/consume/stay"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/delayed"
-	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -25,9 +24,8 @@ import (
 // queues. A worker that stores a plan of older limits afterwards stores another request.
 type replanner struct {
 	throttle Throttle
-	room     Room
+	waits    stay.Waits
 	streams  *stream.Client
-	decoder  event.Decoder
 	settler  *settler
 	failing  *oplog.Condition
 	on       bool // some events may wait for slots
@@ -90,7 +88,7 @@ func (r *replanner) replan(ctx context.Context, m *message) {
 		r.settler.nak(m, rulesEvery)
 		return
 	}
-	if err := r.advance(ctx, func(e delayed.Event) bool { return e.Entry.Limits != rules.Plan(e.Category) }); err != nil {
+	if err := r.waits.Advance(ctx, func(e delayed.Event) bool { return e.Entry.Limits != rules.Plan(e.Category) }); err != nil {
 		if ctx.Err() == nil {
 			r.failing.Note(err)
 		}
@@ -99,36 +97,4 @@ func (r *replanner) replan(ctx context.Context, m *message) {
 	}
 	r.failing.Note(nil)
 	r.settler.settle(settlement{message: m, goesOn: true}) // it has no stay in the room
-}
-
-func (r *replanner) waits() *delayed.Store {
-	return &delayed.Store{JetStream: r.streams.JetStream, Room: r.streams.Layout().Room.Stream, Decoder: r.decoder}
-}
-
-// advance makes the events due that wait for slots and that a function selects. It calls the function concurrently.
-func (r *replanner) advance(ctx context.Context, wanted func(delayed.Event) bool) error {
-	waits := r.waits()
-	events, err := waits.Planned(ctx, wanted)
-	if err != nil {
-		return err
-	}
-	for batch := range slices.Chunk(events, store.MaxBatch) {
-		stays := make([]store.Stay, len(batch))
-		for i, e := range batch {
-			stays[i] = slotStay(e.Identity, e.Category, e.Entry, e.Size, time.Millisecond)
-		}
-		if _, err := r.room.EnterRoom(ctx, stays); err != nil { // later events in the queues would wait for the old times of these events
-			return err
-		}
-		if _, err := waits.Advance(ctx, batch, room.Order{}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// slotStay returns the stay of an event that waits for a slot; see [room.Kept] for its size.
-func slotStay(identity, category string, entry room.Entry, size int, d time.Duration) store.Stay {
-	request := store.Request{ID: identity, Derived: entry.Derived, Message: store.Message(entry.Origin), Category: category}
-	return request.Stay(weightOf(size), d)
 }

@@ -85,7 +85,10 @@ type dropCounter struct {
 	showsFolds bool                               // see Options.ShowsFolds
 }
 
-func newSettler(o Options, reader *reader, reporter *reporter, stays *stays, letters *deadletters.Writer) *settler {
+func newSettler(o Options, reader *reader, reporter *reporter, stays *stays) *settler {
+	letters := deadletters.NewWriter(deadletters.WriterOptions{
+		Streams: o.Streams, MaxBody: o.Decoder.MaxBytes, Metrics: o.Metrics.Letters, Logger: o.Logger,
+	})
 	s := &settler{
 		streams: o.Streams, lease: o.Streams.Layout().AckWait(), tally: newTally(o.Streams.Connection.Conn, o.Metrics.Events),
 		reader: reader, reporter: reporter, stays: stays, mutes: o.Limits.Mutes, metrics: o.Metrics.Events,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stay"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -175,7 +176,7 @@ func TestStaysEnd(t *testing.T) {
 		"recorded before": {verdict: store.Admitted, recorded: true},
 		"expired":         {verdict: store.Unknown, outcome: journal.Expired},
 	}, func(t *testing.T, f *fixture, test endCase) {
-		const size = 6 * weightBytes
+		const size = 6 * stay.WeightBytes
 		f.holdFresh()
 		asked := 0
 		f.throttle.answers(func(c store.Request) store.Decision {
@@ -188,9 +189,9 @@ func TestStaysEnd(t *testing.T) {
 			return f.throttle.admit(c)
 		})
 		f.sink.send = test.send
-		f.room.enter = func(stay store.Stay) bool {
-			if weight := 1 + size/weightBytes; stay.Weight != weight || stay.First != "payments" || stay.For != stayIn {
-				t.Errorf("stay: got %+v, want a weight of %d", stay, weight)
+		f.room.enter = func(place store.Stay) bool {
+			if weight := 1 + size/stay.WeightBytes; place.Weight != weight || place.First != "payments" || place.For != stayIn {
+				t.Errorf("stay: got %+v, want a weight of %d", place, weight)
 			}
 			return true
 		}

@@ -6,6 +6,7 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stay"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/expiring"
 	"github.com/seed-4578ace9/notifier/internal/journal"
@@ -13,25 +14,14 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// Room bounds the events that wait in the room: a [throttle.Room]. Its methods may be called concurrently, and repeated.
-type Room interface {
-	// EnterRoom reports for each stay whether the event may wait in the room, by the bound of its first level. LeaveRoom ends stays.
-	EnterRoom(ctx context.Context, stays []store.Stay) (mayStay []bool, err error)
-	LeaveRoom(ctx context.Context, stays []store.Stay) error
-
-	// Stays returns the stays of a first level with their ends: see [store.Queues.Stays]. Claim returns true for one worker in each period.
-	Stays(ctx context.Context, first string) (map[store.Stay]time.Time, error)
-	Claim(ctx context.Context, task store.Task, period time.Duration) (bool, error)
-}
-
 // stays ends the stays of events that no longer wait in the room, in a goroutine of its own. A stay that is not ended here expires.
 type stays struct {
-	room    Room
+	room    stay.Room
 	names   stream.Names
 	leaving *queue[[]store.Stay]
 }
 
-func newStays(room Room, names stream.Names) *stays {
+func newStays(room stay.Room, names stream.Names) *stays {
 	return &stays{room: room, names: names, leaving: newQueue[[]store.Stay](leavingQueue)}
 }
 
@@ -41,65 +31,24 @@ const stayIn = 24 * time.Hour
 // comesBackWithin is how much longer than planned a returning event counts.
 const comesBackWithin = 5 * time.Minute
 
-// weightBytes is the size for which an event counts as one more event in the room.
-const weightBytes = 16 << 10
-
-// weightOf returns for how many events an event of a size counts in the room.
-func weightOf(size int) int { return 1 + size/weightBytes }
-
-// undecodedBytes is the weightBytes of an undecoded body, which may hold an alert in every few hundred bytes.
-const undecodedBytes = 1 << 10
-
-// stayOf returns a message's stay in the room. A message that moves again has the same stay. The undecoded bodies of a first level have a
-// separate share, so they leave room for the parts into which they are split. The updates of posted messages have a share of their own too, so
-// they leave room for events: each message has one place. So do the events that wait to be folded, so a flood of one key leaves room for resolved
-// events.
-func stayOf(first string, entry room.Entry, size int, d time.Duration) store.Stay {
-	stay := store.Stay{First: first, Member: entry.Origin.String() + " " + entry.Part, Weight: weightOf(size), For: d}
-	if entry.Reason == room.Body {
-		stay.First, stay.Weight = first+shareOfBodies, 1+size/undecodedBytes
-	}
-	if entry.Fires {
-		stay.First = first + shareOfFolds
-	}
-	if entry.Reason == room.Update {
-		stay.First, stay.Member = first+shareOfUpdates, "update "+messageOf(entry.Receipt)
-	}
-	if entry.Steady > 0 {
-		stay.First, stay.Member = first+shareOfUpdates, "steady "+entry.ID+" "+entry.Origin.String()
-	}
-	return stay
-}
-
-// The separate shares of a first level. Each is counted like a first level of its own, with a name that no category has.
-const (
-	shareOfBodies  = " bodies"
-	shareOfFolds   = " folds"
-	shareOfUpdates = " updates"
-)
-
-func sharesOf(first string) []string {
-	return []string{first, first + shareOfBodies, first + shareOfFolds, first + shareOfUpdates}
-}
-
 // leaveSettled ends the stays of events that go on in no other message, without waiting. A stay that is not ended here expires.
 func (s *stays) leaveSettled(settled []settlement) {
 	var ended []store.Stay
 	for _, one := range settled {
-		if stay, waited := s.of(one.message); waited && !one.goesOn {
-			ended = append(ended, stay)
+		if place, waited := s.of(one.message); waited && !one.goesOn {
+			ended = append(ended, place)
 		}
 	}
 	s.leave(ended...)
 }
 
 // of returns the stay of a message in the room. A message outside the room has none.
-func (s *stays) of(m *message) (stay store.Stay, waited bool) {
+func (s *stays) of(m *message) (place store.Stay, waited bool) {
 	if !m.from.inRoom {
 		return store.Stay{}, false
 	}
 	first := s.names.Room().First(m.Subject)
-	return stayOf(first, *m.entry, room.Kept(m.Header, m.Data), 0), first != ""
+	return stay.Of(first, *m.entry, room.Kept(m.Header, m.Data), 0), first != ""
 }
 
 // leavingQueue is how many batches of ended stays may be queued. Stays of further batches expire.

@@ -1,7 +1,6 @@
 package consume
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/await"
+	"github.com/seed-4578ace9/notifier/internal/consume/stay"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/messagesize"
@@ -45,7 +45,7 @@ type updateStates struct {
 // message takes the place of an older one. No event waits for an update. Its methods may be called concurrently.
 type updater struct {
 	streams     *stream.Client
-	room        Room
+	room        stay.Room
 	sink        Sink
 	states      updateStates
 	sendTimeout time.Duration
@@ -92,9 +92,6 @@ func countedOrder(folded int64, steady bool) int64 {
 	}
 	return 2 * folded
 }
-
-// messageOf names the message of a receipt. A receipt that does not say where its message is stands for the message.
-func messageOf(receipt string) string { return room.Token(cmp.Or(sink.PostedAs(receipt), receipt)) }
 
 // errNoPlace is the error of an update or a report for which the room has no place: the share of its first level is used up.
 var errNoPlace = errors.New("the room has no place for it")
@@ -158,8 +155,8 @@ func (u *updater) keep(ctx context.Context, m *message, e event.Event, c change)
 	u.reporter.trace(m, time.Now())
 	entry, first := m.entryFor(e, room.Update), u.reader.firstLevel(m, e)
 	entry.Receipt, entry.State, entry.Count = c.receipt, c.order, countText(c.count)
-	stay := stayOf(first, entry, room.Kept(m.Header, m.Data), c.in+stayIn)
-	mayStay, err := u.room.EnterRoom(ctx, []store.Stay{stay})
+	place := stay.Of(first, entry, room.Kept(m.Header, m.Data), c.in+stayIn)
+	mayStay, err := u.room.EnterRoom(ctx, []store.Stay{place})
 	if err == nil && !mayStay[0] {
 		u.metrics.RoomRefused(string(room.Update), 1)
 		return errNoPlace
@@ -187,7 +184,7 @@ func (u *updater) show(l life, c candidate, rest unshown) {
 // store stores an entry, with the body of a message, in place of an older state of the posted message. A worker takes it after a time. It changes
 // nothing if the room has this state or a newer one there.
 func (u *updater) store(ctx context.Context, first string, m *message, entry room.Entry, in time.Duration) error {
-	subject, target := u.streams.Names.Room().Schedule(room.Update, first, messageOf(entry.Receipt))
+	subject, target := u.streams.Names.Room().Schedule(room.Update, first, stay.MessageOf(entry.Receipt))
 	due := u.streams.Clock.Latest().Add(in)
 	if in <= 0 {
 		subject = target
@@ -291,7 +288,7 @@ func (u *updater) update(l life, m *message) {
 	}
 	m.about.category, m.about.shownID, m.about.title = e.Category, e.ShownID(), e.Title
 	state := pacing.Update{
-		Message: messageOf(m.entry.Receipt), Order: m.entry.State, MaxWait: longestReserved, Within: updateWithin, Lasts: 2 * u.sendTimeout,
+		Message: stay.MessageOf(m.entry.Receipt), Order: m.entry.State, MaxWait: longestReserved, Within: updateWithin, Lasts: 2 * u.sendTimeout,
 	}
 	reserved := u.states.BeginUpdate(l.waiting, state)
 	switch {

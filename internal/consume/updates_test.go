@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stay"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/pacing"
 	"github.com/seed-4578ace9/notifier/internal/room"
@@ -258,7 +259,7 @@ func TestOneReportOfAKey(t *testing.T) {
 		change := store.Request{Message: store.Message(m.entry.Origin)}.Change()
 		if isReport {
 			m.entry.Steady = int64(change)
-			testkit.Must(f.room.EnterRoom(t.Context(), []store.Stay{stayOf("payments", m.entryFor(e, room.Steady), 0, time.Hour)}))(t)
+			testkit.Must(f.room.EnterRoom(t.Context(), []store.Stay{stay.Of("payments", m.entryFor(e, room.Steady), 0, time.Hour)}))(t)
 		}
 		testkit.Must(w.decider.deliverer.updater.keepReport(t.Context(), m, e, change))(t)
 	}
@@ -293,6 +294,6 @@ func TestCountOfALostMessage(t *testing.T) {
 			f.eventually("the update waits", func() bool { return len(f.waiting(room.Update)) == 1 })
 		}
 		testkit.Equal(t, f.log.Count("a message cannot be updated"), test.logged, "log lines")
-		testkit.Equal(t, f.calls.count("updated 6 "+messageOf("r1")), test.logged, "ended updates")
+		testkit.Equal(t, f.calls.count("updated 6 "+stay.MessageOf("r1")), test.logged, "ended updates")
 	})
 }

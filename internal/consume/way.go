@@ -247,7 +247,7 @@ func (v *deliverer) deliver(l life, d *delivery) {
 			}
 			return
 		case failure == nil:
-			v.health.posted(d)
+			v.health.Posted(d.destination)
 			v.record(l, d, receipt)
 			return
 		case !v.retries(l, d, failure):
@@ -263,7 +263,7 @@ func (v *deliverer) retries(l life, d *delivery, failure *sink.Error) bool {
 	if failure.Lost && failure.Class == sink.Rejected && !d.alone {
 		d.alone = true
 		if own := d.ownDestination(v.sink); own != d.destination {
-			v.health.leave(d)
+			v.health.Leave(d.destination, d)
 			v.stepOut(d)
 			d.destination, d.attempts = own, 0
 		}
@@ -307,7 +307,7 @@ func (v *deliverer) record(l life, d *delivery, receipt string) {
 
 func (v *deliverer) failed(l life, d *delivery, failure *sink.Error) (delay time.Duration, again bool) {
 	if failure.Class != sink.Misconfigured {
-		v.health.mended(d.destination)
+		v.health.Mended(d.destination)
 	}
 	if failure.Class == sink.Rejected {
 		v.reject(l, d, failure)
@@ -319,7 +319,7 @@ func (v *deliverer) failed(l life, d *delivery, failure *sink.Error) (delay time
 		v.lanes.Pause(l.working, d.destination, failure.RetryAfter)
 		return 0, true
 	case sink.Misconfigured:
-		v.health.misconfigure(d, failure)
+		v.health.Misconfigure(d.destination, d, failure, d.message.traced()...)
 		delay = retryDelay(misconfiguredBackoff, d.attempts-1)
 		if failure.OfChannel {
 			v.lanes.Pause(l.working, d.destination, delay)
@@ -333,7 +333,7 @@ func (v *deliverer) failed(l life, d *delivery, failure *sink.Error) (delay time
 		v.postpone(l, d, 0)
 		return 0, false
 	}
-	v.health.failed(d, failure)
+	v.health.Failed(failure, d.message.traced()...)
 	delay = retryDelay(firstBackoff, d.attempts-1+attemptsPerDelivery*int(min(d.message.meta.NumDelivered-1, enoughDoublings)))
 	if time.Since(d.began)+delay+v.sendTimeout > v.settler.lease { // another attempt would not end within the first lease
 		v.postpone(l, d, delay)
@@ -345,7 +345,7 @@ func (v *deliverer) failed(l life, d *delivery, failure *sink.Error) (delay time
 func (v *deliverer) end(d *delivery) {
 	d.stopWait()
 	v.leases.remove(d)
-	v.health.leave(d)
+	v.health.Leave(d.destination, d)
 	v.stepOut(d)
 }
 

@@ -7,9 +7,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/health"
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
+	"github.com/seed-4578ace9/notifier/internal/consume/openers"
 	"github.com/seed-4578ace9/notifier/internal/consume/settle"
+	"github.com/seed-4578ace9/notifier/internal/consume/stay"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/consume/watch"
 	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
@@ -50,8 +54,8 @@ type Limits struct {
 	Known     Known
 	Mutes     Mutes
 	Throttle  Throttle
-	Room      Room
-	Positions Positions
+	Room      stay.Room
+	Positions watch.Positions
 	Folds     Folds
 }
 
@@ -59,7 +63,7 @@ type Limits struct {
 type Worker struct {
 	streams  *stream.Client
 	shutdown time.Duration
-	health   *health
+	health   *health.Health[*delivery]
 	lanes    *lane.Lanes
 	puller   *puller
 	decider  *decider
@@ -67,8 +71,8 @@ type Worker struct {
 	settler  *settler
 	letters  *letterQueue
 	leases   *leaseRenewer
-	watcher  *watcher
-	replans  *replanner
+	watcher  *watch.Watcher
+	recounts *stay.Recounter
 }
 
 func (o Options) complete() Options {
@@ -91,32 +95,30 @@ func New(o Options) *Worker {
 		reader: reader, journal: o.Journal, throttle: o.Limits.Throttle, tracer: o.Tracer, sink: o.Sink, logger: o.Logger,
 	}
 	refusals, stays := newRefusals(o.Delay, o.Metrics.Room), newStays(o.Limits.Room, o.Streams.Names)
-	queues, health, inbox, pool := newChannelQueues(o.Streams, o.Sink, o.Logger), newHealth(o.Logger), newInbox(), newPool(o.Concurrency)
-	letters := deadletters.NewWriter(deadletters.WriterOptions{
-		Streams: o.Streams, MaxBody: o.Decoder.MaxBytes, Metrics: o.Metrics.Letters, Logger: o.Logger,
-	})
-	settler := newSettler(o, reader, reporter, stays, letters)
-	buried := newLetterQueue(settler)
+	queues, faults, inbox, pool := newChannelQueues(o.Streams, o.Sink, o.Logger), health.New[*delivery](o.Logger), newInbox(), newPool(o.Concurrency)
+	settler := newSettler(o, reader, reporter, stays)
+	letters := newLetterQueue(settler)
 	replans := &replanner{
-		throttle: o.Limits.Throttle, room: o.Limits.Room, streams: o.Streams, decoder: o.Decoder, settler: settler, on: mayDelay,
+		throttle: o.Limits.Throttle, streams: o.Streams, settler: settler, on: mayDelay,
+		waits:   stay.Waits{Streams: o.Streams, Room: o.Limits.Room, Decoder: o.Decoder},
 		failing: oplog.NewCondition(o.Logger, "cannot replan waiting events", "replanning waiting events again"),
 	}
-	recounts := newRecounter(o, replans)
-	o.Limits.Room = watchedRoom{o.Limits.Room, recounts.add}
+	recounts := stay.NewRecounter(replans.waits, o.Logger)
+	o.Limits.Room = stay.WatchedRoom{Room: o.Limits.Room, Refused: recounts.Add}
 	mover := &mover{
 		streams: o.Streams, room: o.Limits.Room, reader: reader, reporter: reporter, refusals: refusals, replans: replans, settler: settler,
 		queues: queues, metrics: o.Metrics.Room, moves: make(chan *move, store.MaxBatch),
 		answers: roomAnswers{storing: oplog.NewCondition(o.Logger, "cannot store waiting events", "storing waiting events again")},
 	}
-	bodies := newBodies(bodyOwners{streams: o.Streams, inbox: inbox, reader: reader, refusals: refusals, mover: mover, settler: settler, letters: buried})
+	bodies := newBodies(bodyOwners{streams: o.Streams, inbox: inbox, reader: reader, refusals: refusals, mover: mover, settler: settler, letters: letters})
 	lanes := lane.New(lane.Options{
 		Pacer: o.Pacer, Pace: o.Pace, Concurrency: o.Concurrency, Poll: pollTime, Held: o.Metrics.Deliveries.Held,
 	})
 	updater, leases := newUpdater(o, reader, reporter, settler, pool), newLeaseRenewer(settler, o.Metrics.Deliveries, o.Logger)
 	return &Worker{
-		streams: o.Streams, shutdown: o.Shutdown, health: health, lanes: lanes, mover: mover, settler: settler, letters: buried, leases: leases, replans: replans,
+		streams: o.Streams, shutdown: o.Shutdown, health: faults, lanes: lanes, mover: mover, settler: settler, letters: letters, leases: leases, recounts: recounts,
 		puller: &puller{
-			streams: o.Streams, throttle: o.Limits.Throttle, settler: settler, lanes: lanes, queues: queues, bodies: bodies, health: health,
+			streams: o.Streams, throttle: o.Limits.Throttle, settler: settler, lanes: lanes, queues: queues, bodies: bodies, health: faults,
 			inbox: inbox, hand: new(hand), logger: o.Logger,
 			finding: oplog.NewCondition(o.Logger, "cannot serve the queues of channels", "serving the queues of channels again"),
 		},
@@ -124,11 +126,11 @@ func New(o Options) *Worker {
 			incoming: inbox.messages, throttle: o.Limits.Throttle, pool: pool, refusals: refusals, mover: mover, settler: settler, reporter: reporter,
 			intake: &intake{
 				reader: reader, known: o.Limits.Known, mutes: o.Limits.Mutes, refusals: refusals, bodies: bodies, updater: updater, settler: settler,
-				letters: buried, pool: pool, replans: replans, metrics: o.Metrics.Events, forged: o.Metrics.Streams,
+				letters: letters, pool: pool, replans: replans, metrics: o.Metrics.Events, forged: o.Metrics.Streams,
 			},
 			pairs: &pairs{
 				streams: o.Streams, reader: reader, known: o.Limits.Known, refusals: refusals, metrics: o.Metrics.Events,
-				begun: quota{most: mostBegun, period: pairPatience},
+				openers: openers.New(o.Streams, o.Decoder), begun: quota{most: mostBegun, period: pairPatience},
 			},
 			planner: &planner{
 				throttle: o.Limits.Throttle, clock: &o.Streams.Clock, refusals: refusals, mover: mover, settler: settler, pool: pool,
@@ -136,21 +138,25 @@ func New(o Options) *Worker {
 			},
 			folds: newFolds(o, updater, settler, pool),
 			deliverer: &deliverer{
-				lanes: lanes, sink: o.Sink, sendTimeout: o.SendTimeout, settler: settler, mover: mover, pool: pool, leases: leases, health: health,
+				lanes: lanes, sink: o.Sink, sendTimeout: o.SendTimeout, settler: settler, mover: mover, pool: pool, leases: leases, health: faults,
 				reporter: reporter, doubts: newDoubts(o), mutes: muteCheck{o.Limits.Mutes, o.Pacer}, updater: updater,
 			},
 		},
-		watcher: newWatcher(o, health, queues, recounts),
+		watcher: watch.New(watch.Options{
+			Streams: o.Streams, Positions: o.Limits.Positions, EachQueue: queues.eachToken, Serves: queues.serves,
+			Serve:    func(token string) { queues.serve(source{inRoom: true, token: token}) },
+			Channels: o.Sink.Destinations, Unacknowledged: faults.Unacknowledged, Metrics: o.Metrics.Streams, Logger: o.Logger,
+		}),
 	}
 }
 
 // Ready returns nil if NATS and the sink let the worker do its work.
-func (w *Worker) Ready() error { return errors.Join(w.streams.Ready(), w.health.ready()) }
+func (w *Worker) Ready() error { return errors.Join(w.streams.Ready(), w.health.Ready()) }
 
 // Failing returns why the latest post failed, and why what was last to be stored was not: a dead letter, an event that waits, an update of a
 // message. The worker retries all of these, and each success ends a failure of its kind.
 func (w *Worker) Failing() error {
-	return errors.Join(w.health.deliveries.Err(), w.settler.letters.health.Failing(), w.mover.answers.storing.Failing(),
+	return errors.Join(w.health.Failing(), w.settler.letters.health.Failing(), w.mover.answers.storing.Failing(),
 		w.decider.deliverer.updater.log.storing.Failing())
 }
 
@@ -167,7 +173,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer abandon(nil)
 	waiting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := sync.OnceFunc(func() {
-		w.health.stopping.Store(true) // before the cancellation ends anything
+		w.health.Stop() // before the cancellation ends anything
 		cancel(context.Cause(ctx))
 	})
 	defer stop()
@@ -177,11 +183,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer stopKeeping()
 	var watching sync.WaitGroup
 	watching.Go(func() { w.leases.run(keeping) })
-	watching.Go(func() { w.watcher.watch(keeping) })
-	watching.Go(func() { w.watcher.keepRemoving(keeping) })
-	watching.Go(func() { w.watcher.recounts.run(keeping) })
-	watching.Go(func() { w.watcher.recounts.keepAdvancing(keeping) })
-	watching.Go(func() { w.replans.watch(keeping) })
+	watching.Go(func() { w.watcher.Watch(keeping) })
+	watching.Go(func() { w.watcher.KeepRemoving(keeping) })
+	watching.Go(func() { w.recounts.Run(keeping) })
+	watching.Go(func() { w.recounts.KeepAdvancing(keeping) })
+	watching.Go(func() { w.mover.replans.watch(keeping) })
 	w.settler.stays.start()
 	w.letters.start(working)
 	w.mover.start()
@@ -245,7 +251,7 @@ type Metrics struct {
 	Events     EventMetrics
 	Deliveries DeliveryMetrics
 	Room       RoomMetrics
-	Streams    StreamMetrics
+	Streams    watch.Metrics
 	Letters    deadletters.Metrics
 }
 

@@ -24,7 +24,8 @@ func startServers(settings *config.Config, pane *screen.Pane) (stop func(), err 
 			*address += ",127.0.0.1:0"
 		}
 	}
-	url, stopNATS, stopRedis := "", func() {}, func() {}
+	var url string
+	stopNATS, stopRedis := func() {}, func() {}
 	if !settings.NATS.URLSet {
 		if url, stopNATS, err = startNATS(free("NATS", "127.0.0.1:4222", pane)); err != nil {
 			return nil, fmt.Errorf("starting NATS: %w", err)

@@ -305,6 +305,11 @@ func DueAt(header nats.Header) (at time.Time, ok bool) {
 // ErrForged means that neither a worker nor an operator wrote a message: see package trusted.
 var ErrForged = errors.New("neither a worker nor an operator wrote it")
 
+// NewEntry returns the entry of a producer's message.
+func NewEntry(subject string, at Origin) Entry {
+	return Entry{Subject: subject, Origin: at, Since: at.Stored}
+}
+
 // Read reads the entry of a message of the room that was stored at a time.
 func Read(header nats.Header, stored time.Time) (Entry, error) {
 	if !trusted.IsMarked(header) {

@@ -62,6 +62,12 @@ func (c *Client) Layout() *Layout { return c.layout.Load() }
 // Now returns the present time by the NATS server's clock.
 func (c *Client) Now() time.Time { return c.Clock.Now() }
 
+// IsOfReconnect reports whether a time of the server's clock is after the latest reconnect.
+func (c *Client) IsOfReconnect(t time.Time) bool {
+	reconnect := c.Connection.LastReconnect()
+	return !reconnect.IsZero() && t.After(c.Clock.At(reconnect))
+}
+
 // Ready returns nil if the client is connected, and its consumers exist and can be used.
 func (c *Client) Ready() error {
 	if !c.Connection.Conn.IsConnected() {

@@ -160,7 +160,7 @@ var ofConsume = []mutant{
 	{
 		name: "opener-moved-on",
 		bug:  "A resolved event is dropped although its firing event has only moved on in the room.",
-		file: "internal/consume/paired.go",
+		file: "internal/consume/openers/openers.go",
 		old:  `if none && found.origin > 0 &&`,
 		new:  `if false && found.origin > 0 &&`,
 		test: "./internal/consume -run ^TestOpenerMovesOn$",
@@ -168,10 +168,10 @@ var ofConsume = []mutant{
 	{
 		name: "fault-without-a-prober",
 		bug:  "A worker stays idle for ever because the last delivery that could have tested the setup has expired.",
-		file: "internal/consume/health.go",
-		old:  `if fault == nil || fault.prober != nil && fault.prober != d {`,
-		new:  `if fault == nil || fault.prober != d {`,
-		test: "./internal/consume -run ^TestLastProberLeaves$",
+		file: "internal/consume/health/health.go",
+		old:  `if fault == nil || fault.prober != none && fault.prober != delivery {`,
+		new:  `if fault == nil || fault.prober != delivery {`,
+		test: "./internal/consume/health -run ^TestLastProberLeaves$",
 	},
 	{
 		name: "slots-lost-in-a-smaller-room",
@@ -248,7 +248,7 @@ var ofConsume = []mutant{
 	{
 		name: "folds-without-a-share",
 		bug:  "Events that wait to be folded take the place of resolved events in the room.",
-		file: "internal/consume/stays.go",
+		file: "internal/consume/stay/stay.go",
 		old:  `stay.First = first + shareOfFolds`,
 		new:  `stay.First = first`,
 		test: "./internal/consume -run ^TestAwaitingHasItsShare$",
@@ -393,7 +393,7 @@ var ofConsume = []mutant{
 	{
 		name: "acknowledgements-run-out-in-silence",
 		bug:  "A worker to which nothing is delivered any more, since too much is unacknowledged, counts as ready.",
-		file: "internal/consume/health.go",
+		file: "internal/consume/health/health.go",
 		old:  `return h.unsettled.Err()`,
 		new:  `return nil`,
 		test: "./internal/consume -run ^TestAcknowledgementsAreBounded$",
@@ -417,7 +417,7 @@ var ofConsume = []mutant{
 	{
 		name: "reappeared-messages-stay",
 		bug:  "Settled messages that a killed server has brought back stay in the stream.",
-		file: "internal/consume/removal.go",
+		file: "internal/consume/watch/removal.go",
 		old:  `m.Sequence > info.AckFloor.Stream || `,
 		new:  `true || `,
 		test: "./internal/consume -run ^TestAcknowledgedMessagesReappear$",
@@ -425,7 +425,7 @@ var ofConsume = []mutant{
 	{
 		name: "what-waits-is-removed",
 		bug:  "A message that is not acknowledged is removed as one that a killed server has brought back.",
-		file: "internal/consume/removal.go",
+		file: "internal/consume/watch/removal.go",
 		old:  `m.Sequence > info.AckFloor.Stream || `,
 		new:  ``,
 		test: "./internal/consume -run ^TestUnacknowledgedMessagesStay$",
@@ -680,8 +680,8 @@ var ofConsume = []mutant{
 		name: "room-headers-of-producers-believed",
 		bug:  "Headers that only workers write are believed from a producer.",
 		file: "internal/consume/message.go",
-		old:  `if from.inRoom {`,
-		new:  `if from.inRoom || header.Get(room.HeaderOrigin) != "" {`,
+		old:  `if by.inRoom {`,
+		new:  `if by.inRoom || msg.Header.Get(room.HeaderOrigin) != "" {`,
 		test: "./internal/consume -run ^TestHostileHeaders$",
 	},
 	{
@@ -735,7 +735,7 @@ var ofConsume = []mutant{
 	{
 		name: "unpaired-before-the-room",
 		bug:  "A resolved event is dropped as unpaired though the room holds what may open its pair.",
-		file: "internal/consume/paired.go",
+		file: "internal/consume/openers/openers.go",
 		old: `		return false
 	}
 	return none`,
@@ -747,25 +747,25 @@ var ofConsume = []mutant{
 	{
 		name: "unpaired-before-what-is-not-settled",
 		bug:  "A resolved event is dropped while the producers' stream holds an unsettled one before it that may open its pair.",
-		file: "internal/consume/paired.go",
-		old:  `p.producers.noneBefore(ctx, to.until+1, at, p.firstOfProducers); none {`,
-		new:  `p.producers.noneBefore(ctx, 1, at, p.firstOfProducers); none {`,
+		file: "internal/consume/openers/openers.go",
+		old:  `s.producers.noneBefore(ctx, to.Until+1, at, s.firstOfProducers); none {`,
+		new:  `s.producers.noneBefore(ctx, 1, at, s.firstOfProducers); none {`,
 		test: "./internal/consume -run ^TestUnpaired$",
 	},
 	{
 		name: "unpaired-without-patience",
 		bug:  "A resolved event that was stored a moment before its firing event is dropped.",
 		file: "internal/consume/paired.go",
-		old:  `case to.until == 0 && patience > 0:`,
+		old:  `case to.searched.Until == 0 && patience > 0:`,
 		new:  `case false:`,
 		test: "./internal/consume -run ^TestResolvedIsStoredFirst$",
 	},
 	{
 		name: "unpaired-before-what-came-meanwhile",
 		bug:  "A resolved event is dropped while a firing event is undecided that was stored after it.",
-		file: "internal/consume/paired.go",
-		old:  `to.until = end`,
-		new:  `to.until = 1`,
+		file: "internal/consume/openers/openers.go",
+		old:  `to.Until = end`,
+		new:  `to.Until = 1`,
 		test: "./internal/consume -run ^TestResolvedIsStoredFirst$",
 	},
 	{
@@ -782,8 +782,8 @@ var ofConsume = []mutant{
 	{
 		name: "vanished-for-nobody",
 		bug:  "Messages that vanished from the stream are not counted.",
-		file: "internal/consume/watch.go",
-		old:  `w.metrics.Vanished(int(vanished))`,
+		file: "internal/consume/watch/watch.go",
+		old:  `w.Metrics.Vanished(int(vanished))`,
 		new:  "",
 		test: "./internal/consume -run ^TestVanishedMessages$",
 	},
@@ -798,7 +798,7 @@ var ofConsume = []mutant{
 	{
 		name: "stop-reads-as-a-recovery",
 		bug:  "A worker that stops while Slack refuses the setup says that the fault is over.",
-		file: "internal/consume/health.go",
+		file: "internal/consume/health/health.go",
 		old:  `len(h.faults) == 0 && !h.stopping.Load()`,
 		new:  `len(h.faults) == 0`,
 		test: "./internal/consume -run ^TestShutdownLogsNoRecovery$",
@@ -836,7 +836,7 @@ var ofConsume = []mutant{
 		name: "size-of-delayed-events-does-not-count",
 		bug:  "Large events that wait for slots count once in the room.",
 		file: "internal/consume/delay.go",
-		old:  `weightOf(room.Kept(c.Header, c.Data))`,
+		old:  `stay.Weight(room.Kept(c.Header, c.Data))`,
 		new:  `1`,
 		test: "./tests -run ^TestRoomMax$",
 	},

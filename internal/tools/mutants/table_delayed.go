@@ -13,15 +13,15 @@ var ofDelayed = []mutant{
 	{
 		name: "lost-events-keep-their-places",
 		bug:  "The room refuses events in place of events that it has lost.",
-		file: "internal/consume/recount.go",
-		old:  `			r.refused(first)`,
+		file: "internal/consume/stay/recount.go",
+		old:  `			r.Refused(first)`,
 		new:  `			_ = first`,
 		test: "./internal/consume -run ^TestRecount$",
 	},
 	{
 		name: "events-on-their-way-lose-their-places",
 		bug:  "A recount ends the stay of an event that is on its way to the room.",
-		file: "internal/consume/recount.go",
+		file: "internal/consume/stay/recount.go",
 		old:  `if missing[stay].Equal(end) {`,
 		new:  `if !missing[stay].IsZero() && !end.IsZero() {`,
 		test: "./internal/consume -run ^TestRecount$",

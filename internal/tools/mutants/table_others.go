@@ -29,10 +29,10 @@ var ofOthers = []mutant{
 	{
 		name: "channel-stops-all",
 		bug:  "A channel that is archived stops the events for all other channels.",
-		file: "internal/consume/health.go",
+		file: "internal/consume/health/health.go",
 		old:  `fault.err != nil && !fault.err.OfChannel`,
 		new:  `fault.err != nil`,
-		test: "./internal/consume -run ^TestChannelRefuses$",
+		test: "./internal/consume/health -run ^TestChannelRefuses$",
 	},
 	{
 		name: "stub-for-everybody",

@@ -1,4 +1,4 @@
-package consume
+package watch
 
 import (
 	"context"
@@ -17,15 +17,15 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
-// keepRemoving removes reappeared messages at the start and after each reconnect, until the context ends. A server may bring back many thousands
-// of messages, so keepRemoving has a goroutine of its own. After a reconnect it waits until pulling has resumed.
-func (w *watcher) keepRemoving(ctx context.Context) {
+// KeepRemoving removes reappeared messages at the start and after each reconnect, until the context ends. A server may bring back many thousands
+// of messages, so KeepRemoving has a goroutine of its own. After a reconnect it waits until pulling has resumed.
+func (w *Watcher) KeepRemoving(ctx context.Context) {
 	for {
-		present := w.streams.Connection.UntilReconnect()
+		present := w.Streams.Connection.UntilReconnect()
 		for before := make(map[string]uint64); present.Err() == nil; {
 			isDone := false
-			err := w.streams.Connection.Request(ctx, func(ctx context.Context) (err error) {
-				isDone, err = w.removeReappeared(ctx, before)
+			err := w.Streams.Connection.Request(ctx, func(ctx context.Context) (err error) {
+				isDone, err = w.RemoveReappeared(ctx, before)
 				return err
 			})
 			if ctx.Err() == nil && !errors.Is(err, nats.ErrDisconnected) {
@@ -46,22 +46,22 @@ func (w *watcher) keepRemoving(ctx context.Context) {
 
 const removeEvery = 5 * time.Second
 
-// removeReappeared removes acknowledged messages that have reappeared in a stream. A server that was killed may bring them back (seen with
+// RemoveReappeared removes acknowledged messages that have reappeared in a stream. A server that was killed may bring them back (seen with
 // nats-server 2.15), because it deletes the record of a deletion too early. It redelivers none of them. Until they expired, they would take
 // up space and could keep resolved events waiting.
 //
-// Above the acknowledgement floor of its consumer a reappeared message looks like a message that a worker has. So removeReappeared is repeated
+// Above the acknowledgement floor of its consumer a reappeared message looks like a message that a worker has. So RemoveReappeared is repeated
 // until each consumer has passed what it had delivered at first. It notes that position in before, and 0 for a consumer that is done.
-func (w *watcher) removeReappeared(ctx context.Context, before map[string]uint64) (isDone bool, err error) {
-	at, subjects := w.streams.Layout(), w.streams.Names.Room()
+func (w *Watcher) RemoveReappeared(ctx context.Context, before map[string]uint64) (isDone bool, err error) {
+	at, subjects := w.Streams.Layout(), w.Streams.Names.Room()
 	errs := []error{
-		w.removeAcknowledged(ctx, at.Stream, at.Consumer, w.streams.Names.Subjects(), before),
+		w.removeAcknowledged(ctx, at.Stream, at.Consumer, w.Streams.Names.Subjects(), before),
 		w.removeAcknowledged(ctx, at.Room.Stream, at.Room.Consumer, subjects.Ready(), before),
 	}
-	w.queues.each(ctx, func(queue source) {
-		consumer, err := at.Room.Channel(ctx, queue.token)
+	w.EachQueue(ctx, func(token string) {
+		consumer, err := at.Room.Channel(ctx, token)
 		if err == nil {
-			err = w.removeAcknowledged(ctx, at.Room.Stream, consumer, []string{subjects.ChannelFilter(queue.token)}, before)
+			err = w.removeAcknowledged(ctx, at.Room.Stream, consumer, []string{subjects.ChannelFilter(token)}, before)
 		}
 		errs = append(errs, err)
 	})
@@ -76,20 +76,14 @@ func (w *watcher) removeReappeared(ctx context.Context, before map[string]uint64
 	return true, nil
 }
 
-// isOfReconnect reports whether a time of the server's clock is after the latest reconnect.
-func (w *watcher) isOfReconnect(t time.Time) bool {
-	reconnect := w.streams.Connection.LastReconnect()
-	return !reconnect.IsZero() && t.After(w.streams.Clock.At(reconnect))
-}
-
-// removeAcknowledged is removeReappeared for one consumer and its subjects. It removes messages up to the consumer's acknowledgement floor.
-func (w *watcher) removeAcknowledged(ctx context.Context, from jetstream.Stream, consumer jetstream.Consumer, subjects []string, before map[string]uint64) error {
+// removeAcknowledged is RemoveReappeared for one consumer and its subjects. It removes messages up to the consumer's acknowledgement floor.
+func (w *Watcher) removeAcknowledged(ctx context.Context, from jetstream.Stream, consumer jetstream.Consumer, subjects []string, before map[string]uint64) error {
 	name := consumer.CachedInfo().Stream + " " + consumer.CachedInfo().Name
 	position, known := before[name]
 	if known && position == 0 {
 		return nil
 	}
-	info, err := w.streams.Info(ctx, consumer)
+	info, err := w.Streams.Info(ctx, consumer)
 	if err != nil {
 		return fmt.Errorf("asking for consumer %s: %w", name, err)
 	}
@@ -104,7 +98,7 @@ func (w *watcher) removeAcknowledged(ctx context.Context, from jetstream.Stream,
 		for m, failure := range streamscan.From(ctx, from, subject, 1) {
 			// A later message may belong to a stream that was recreated meanwhile. A message that was stored after the reconnect has not
 			// reappeared: a server that lost messages gives their sequences to new ones.
-			if err = failure; err != nil || m.Sequence > info.AckFloor.Stream || m.Time.After(info.TimeStamp) || w.isOfReconnect(m.Time) {
+			if err = failure; err != nil || m.Sequence > info.AckFloor.Stream || m.Time.After(info.TimeStamp) || w.Streams.IsOfReconnect(m.Time) {
 				break
 			}
 			if err = stream.Remove(ctx, from, m.Sequence, func() { removed++ }); err != nil {
@@ -116,7 +110,7 @@ func (w *watcher) removeAcknowledged(ctx context.Context, from jetstream.Stream,
 		}
 	}
 	if removed > 0 {
-		w.logger.Info("removed acknowledged messages that reappeared in the stream", "stream", info.Stream, "consumer", info.Name, "removed", removed)
+		w.Logger.Info("removed acknowledged messages that reappeared in the stream", "stream", info.Stream, "consumer", info.Name, "removed", removed)
 	}
 	if err != nil {
 		return fmt.Errorf("removing acknowledged messages of consumer %s: %w", name, err)
@@ -140,22 +134,22 @@ type examined struct {
 // removeForged removes forged messages that no consumer delivers: schedules of a reason that the server never makes due, and messages in
 // queues of channels that do not exist. They would count as waiting for a week. Each call examines some messages that are new to this worker. It has a
 // queue served that a worker with other settings has filled meanwhile.
-func (w *watcher) removeForged(ctx context.Context, reason room.Reason) {
-	at := w.streams.Layout()
+func (w *Watcher) removeForged(ctx context.Context, reason room.Reason) {
+	at := w.Streams.Layout()
 	if w.examined.topology != at { // the stream may have been recreated, with new sequences
 		w.examined.topology, w.examined.upto = at, make(map[room.Reason]uint64)
 	}
 	left := examinedAtOnce
-	for m, err := range streamscan.From(ctx, at.Room.Stream, w.streams.Names.Room().Waiting(reason), w.examined.upto[reason]+1) {
+	for m, err := range streamscan.From(ctx, at.Room.Stream, w.Streams.Names.Room().Waiting(reason), w.examined.upto[reason]+1) {
 		if err != nil {
 			return // the next call tries again
 		}
-		switch token, isQueue := w.streams.Names.Room().ChannelOf(m.Subject); {
-		case isQueue && w.queues.serves(token): // its consumer delivers the message
+		switch token, isQueue := w.Streams.Names.Room().ChannelOf(m.Subject); {
+		case isQueue && w.Serves(token): // its consumer delivers the message
 		case isQueue && trusted.IsMarked(m.Header):
-			w.queues.serve(source{inRoom: true, token: token})
+			w.Serve(token)
 		case !trusted.IsMarked(m.Header):
-			if err := stream.Remove(ctx, at.Room.Stream, m.Sequence, func() { w.metrics.Forged(trusted.Room, 1) }); err != nil {
+			if err := stream.Remove(ctx, at.Room.Stream, m.Sequence, func() { w.Metrics.Forged(trusted.Room, 1) }); err != nil {
 				return
 			}
 		}
@@ -171,7 +165,7 @@ func newSweeps(o Options) []*stream.Sweep {
 	names := o.Streams.Names
 	of := func(place, from, subjects string) *stream.Sweep {
 		return &stream.Sweep{
-			Client: o.Streams, Stream: from, Subjects: subjects, Removed: func() { o.Metrics.Streams.Forged(place, 1) },
+			Client: o.Streams, Stream: from, Subjects: subjects, Removed: func() { o.Metrics.Forged(place, 1) },
 		}
 	}
 	sweeps := []*stream.Sweep{of(trusted.DeadLetters, names.DeadLetterStream, names.DeadLetterSubject+".>")}
@@ -182,10 +176,10 @@ func newSweeps(o Options) []*stream.Sweep {
 }
 
 // sweep removes forged messages from the streams besides the room.
-func (w *watcher) sweep(ctx context.Context) {
+func (w *Watcher) sweep(ctx context.Context) {
 	for _, s := range w.sweeps {
 		if err := s.Run(ctx); err != nil {
-			w.logger.Debug("forged messages cannot be looked for", "stream", s.Stream, "error", err)
+			w.Logger.Debug("forged messages cannot be looked for", "stream", s.Stream, "error", err)
 		}
 	}
 }

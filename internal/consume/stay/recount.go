@@ -1,4 +1,4 @@
-package consume
+package stay
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +16,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/await"
-	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/delayed"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
@@ -24,7 +24,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// recounter ends the stays of events that the room does not have, and makes message schedules due that the server has forgotten.
+// Recounter ends the stays of events that the room does not have, and makes message schedules due that the server has forgotten.
 //
 // A stay outlives its event if the worker that ends the event dies or loses Redis before it ends the stay, or if the room loses the event: an
 // operator purges the stream, or power fails. Such a stay takes the place of another event. If its event waited for a slot, later events wait
@@ -35,16 +35,14 @@ import (
 // missing in two looks.
 //
 // For forgotten schedules, see [delayed.Store.AdvanceOverdue]. The recounter looks for them after each start and reconnect.
-type recounter struct {
-	room      Room
-	streams   *stream.Client
-	decoder   event.Decoder
-	replans   *replanner
+type Recounter struct {
+	Between time.Duration // the two looks
+	Overdue time.Duration // how late a forgotten schedule is
+
+	waits     Waits
 	logger    *slog.Logger
 	counting  *oplog.Condition // of stays
 	advancing *oplog.Condition // of forgotten schedules
-	between   time.Duration    // the two looks
-	overdue   time.Duration    // how late a forgotten schedule is
 
 	mu     sync.Mutex
 	firsts map[string]bool // the first levels to recount
@@ -68,35 +66,37 @@ const (
 	mostRecounted = 1000
 )
 
-func newRecounter(o Options, replans *replanner) *recounter {
-	return &recounter{
-		room: o.Limits.Room, streams: o.Streams, decoder: o.Decoder, replans: replans, logger: o.Logger, between: lookAgainAfter, overdue: overdueAfter,
-		counting:  oplog.NewCondition(o.Logger, "cannot recount the events that wait", "recounting the events that wait again"),
-		advancing: oplog.NewCondition(o.Logger, "cannot make forgotten message schedules due", "making forgotten message schedules due again"),
+// NewRecounter returns a Recounter that does not run yet.
+func NewRecounter(waits Waits, logger *slog.Logger) *Recounter {
+	return &Recounter{
+		waits: waits, logger: logger, Between: lookAgainAfter, Overdue: overdueAfter,
+		counting:  oplog.NewCondition(logger, "cannot recount the events that wait", "recounting the events that wait again"),
+		advancing: oplog.NewCondition(logger, "cannot make forgotten message schedules due", "making forgotten message schedules due again"),
 		firsts:    make(map[string]bool),
 	}
 }
 
-// watchedRoom is a [Room] that reports the first level of each refused event. It is not the recounter itself: in an interface, the linker would
+// WatchedRoom is a [Room] that reports the first level of each refused event. It is not the recounter itself: in an interface, the linker would
 // keep every method of the recounter's fields, since templates call methods by name.
-type watchedRoom struct {
+type WatchedRoom struct {
 	Room
-	refused func(first string)
+	Refused func(first string)
 }
 
 // EnterRoom implements [Room].
-func (r watchedRoom) EnterRoom(ctx context.Context, stays []store.Stay) (mayStay []bool, err error) {
+func (r WatchedRoom) EnterRoom(ctx context.Context, stays []store.Stay) (mayStay []bool, err error) {
 	mayStay, err = r.Room.EnterRoom(ctx, stays)
 	for i, stay := range stays {
 		if err == nil && !mayStay[i] {
 			first, _, _ := strings.Cut(stay.First, " ") // without the name of a share
-			r.refused(first)
+			r.Refused(first)
 		}
 	}
 	return mayStay, err
 }
 
-func (r *recounter) add(first string) {
+// Add has a first level recounted.
+func (r *Recounter) Add(first string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.firsts) < mostRecounted {
@@ -104,24 +104,24 @@ func (r *recounter) add(first string) {
 	}
 }
 
-// run recounts every now and then until the context ends.
-func (r *recounter) run(ctx context.Context) {
-	for await.For(ctx, jitter(recountEvery)) {
-		if err := r.recount(ctx); ctx.Err() == nil {
+// Run recounts every now and then until the context ends.
+func (r *Recounter) Run(ctx context.Context) {
+	for await.For(ctx, recountEvery*3/4+rand.N(recountEvery/2)) { //nolint:gosec // no secret depends on it
+		if err := r.Recount(ctx); ctx.Err() == nil {
 			r.counting.Note(err)
 		}
 	}
 }
 
-// keepAdvancing makes forgotten schedules due after the start and each reconnect, when they are late, until the context ends.
-func (r *recounter) keepAdvancing(ctx context.Context) {
+// KeepAdvancing makes forgotten schedules due after the start and each reconnect, when they are late, until the context ends.
+func (r *Recounter) KeepAdvancing(ctx context.Context) {
 	for {
-		present := r.streams.Connection.UntilReconnect()
+		present := r.waits.Streams.Connection.UntilReconnect()
 		for isDone := false; !isDone && present.Err() == nil; {
-			if !await.For(ctx, r.overdue) {
+			if !await.For(ctx, r.Overdue) {
 				return
 			}
-			err := r.streams.Connection.Request(ctx, r.advanceOverdue)
+			err := r.waits.Streams.Connection.Request(ctx, r.advanceOverdue)
 			if isDone = err == nil; ctx.Err() == nil && !errors.Is(err, nats.ErrDisconnected) {
 				r.advancing.Note(err)
 			}
@@ -133,27 +133,27 @@ func (r *recounter) keepAdvancing(ctx context.Context) {
 }
 
 // advanceOverdue makes forgotten schedules due, unless another worker does.
-func (r *recounter) advanceOverdue(ctx context.Context) error {
-	claimed, err := r.room.Claim(ctx, store.Overdue, lookedFor)
+func (r *Recounter) advanceOverdue(ctx context.Context) error {
+	claimed, err := r.waits.Room.Claim(ctx, store.Overdue, lookedFor)
 	if err != nil || !claimed {
 		return err
 	}
-	advanced, err := r.replans.waits().AdvanceOverdue(ctx, r.streams.Clock.Now().Add(-r.overdue))
+	advanced, err := r.waits.store().AdvanceOverdue(ctx, r.waits.Streams.Clock.Now().Add(-r.Overdue))
 	if advanced > 0 {
 		r.logger.Warn("made message schedules due that the server had forgotten", "schedules", advanced)
 	}
 	return err
 }
 
-// recount ends the stays of events that the room has lost, unless another worker does. Events that waited behind them are planned anew.
-func (r *recounter) recount(ctx context.Context) error {
+// Recount ends the stays of events that the room has lost, unless another worker does. Events that waited behind them are planned anew.
+func (r *Recounter) Recount(ctx context.Context) error {
 	r.mu.Lock()
 	isIdle := len(r.firsts) == 0
 	r.mu.Unlock()
 	if isIdle {
 		return nil
 	}
-	claimed, err := r.room.Claim(ctx, store.Recount, recountedFor)
+	claimed, err := r.waits.Room.Claim(ctx, store.Recount, recountedFor)
 	if err != nil || !claimed {
 		return err
 	}
@@ -163,7 +163,7 @@ func (r *recounter) recount(ctx context.Context) error {
 	r.mu.Unlock()
 
 	missing, err := r.missing(ctx, firsts)
-	if err != nil || len(missing) == 0 || !await.For(ctx, r.between) {
+	if err != nil || len(missing) == 0 || !await.For(ctx, r.Between) {
 		return err
 	}
 	again, err := r.missing(ctx, firsts)
@@ -182,20 +182,20 @@ func (r *recounter) recount(ctx context.Context) error {
 		return nil
 	}
 	for batch := range slices.Chunk(lost, store.MaxBatch) {
-		if err := r.room.LeaveRoom(ctx, batch); err != nil {
+		if err := r.waits.Room.LeaveRoom(ctx, batch); err != nil {
 			return err
 		}
 	}
 	r.logger.Warn("waiting events were counted that the room does not have", "places", len(lost))
-	return r.replans.advance(ctx, func(e delayed.Event) bool { return behind[event.FirstLevel(e.Category)] })
+	return r.waits.Advance(ctx, func(e delayed.Event) bool { return behind[event.FirstLevel(e.Category)] })
 }
 
 // missing returns the stays of first levels whose events the room does not have, and their ends.
-func (r *recounter) missing(ctx context.Context, firsts map[string]bool) (map[store.Stay]time.Time, error) {
+func (r *Recounter) missing(ctx context.Context, firsts map[string]bool) (map[store.Stay]time.Time, error) {
 	stays := make(map[store.Stay]time.Time)
 	for first := range firsts {
 		for _, share := range sharesOf(first) {
-			found, err := r.room.Stays(ctx, share)
+			found, err := r.waits.Room.Stays(ctx, share)
 			if err != nil {
 				return nil, err
 			}
@@ -205,8 +205,8 @@ func (r *recounter) missing(ctx context.Context, firsts map[string]bool) (map[st
 	if len(stays) == 0 {
 		return nil, nil
 	}
-	began := r.streams.Clock.Latest()
-	for m, err := range streamscan.From(ctx, r.streams.Layout().Room.Stream, r.streams.Names.Room().All(), 1) {
+	began := r.waits.Streams.Clock.Latest()
+	for m, err := range streamscan.From(ctx, r.waits.Streams.Layout().Room.Stream, r.waits.Streams.Names.Room().All(), 1) {
 		if err != nil {
 			return nil, fmt.Errorf("counting the events that wait: %w", err)
 		}
@@ -221,16 +221,16 @@ func (r *recounter) missing(ctx context.Context, firsts map[string]bool) (map[st
 }
 
 // unitsOf returns the stays of a worker's message of one of the first levels, one for each place. Any other message has none.
-func (r *recounter) unitsOf(m *jetstream.RawStreamMsg, firsts map[string]bool) []store.Stay {
-	first := r.streams.Names.Room().First(m.Subject)
+func (r *Recounter) unitsOf(m *jetstream.RawStreamMsg, firsts map[string]bool) []store.Stay {
+	first := r.waits.Streams.Names.Room().First(m.Subject)
 	entry, err := room.Read(m.Header, m.Time)
 	if !firsts[first] || err != nil {
 		return nil
 	}
 	size := room.Kept(m.Header, m.Data)
 	if entry.Reason != room.Slot {
-		return stayOf(first, entry, size, 0).Units()
+		return Of(first, entry, size, 0).Units()
 	}
-	decoded, _ := r.decoder.Decode(entry.Published(event.Headers(m.Header), m.Data)) // even a faulty event has its ID
-	return slotStay(decoded.Identity(), decoded.Category, entry, size, 0).Units()
+	decoded, _ := r.waits.Decoder.Decode(entry.Published(event.Headers(m.Header), m.Data)) // even a faulty event has its ID
+	return OfSlot(decoded.Identity(), decoded.Category, entry, size, 0).Units()
 }

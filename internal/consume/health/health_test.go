@@ -1,0 +1,100 @@
+package health
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errScripted = errors.New("scripted")
+
+// TestStopLogsNoRecovery has a worker that stops see fewer unacknowledged messages.
+func TestStopLogsNoRecovery(t *testing.T) {
+	t.Parallel()
+	log := testkit.NewLog(t)
+	health := New[int](log.Logger())
+	health.Unacknowledged(20_000, 20_000)
+	health.Stop()
+	health.Unacknowledged(0, 20_000)
+	log.WantCount(t, 0, "JetStream delivers messages again")
+}
+
+// TestChannelRefuses has a channel refuse messages, and another one the whole setup. Only the fault of the setup keeps the worker from pulling.
+func TestChannelRefuses(t *testing.T) {
+	t.Parallel()
+	health := New[int](slog.New(slog.DiscardHandler))
+	archived := &sink.Error{Class: sink.Misconfigured, OfChannel: true, Code: "is_archived", Err: errScripted}
+	revoked := &sink.Error{Class: sink.Misconfigured, Code: "token_revoked", Err: errScripted}
+	requireState := func(step string, pulls, isReady bool) {
+		t.Helper()
+		_, fault := health.Misconfiguration()
+		testkit.Equal(t, fault == nil, pulls, "%s: it may pull", step)
+		testkit.Equal(t, health.Ready() == nil, isReady, "%s: it is ready", step)
+	}
+	health.Misconfigure("C1", 1, archived)
+	requireState("a channel refuses", true, false)
+	health.Misconfigure("C2", 2, revoked)
+	requireState("the setup is refused", false, false)
+	changed, _ := health.Misconfiguration()
+	health.Misconfigure("C2", 2, archived)
+	<-changed
+	requireState("two channels refuse", true, false)
+	health.Mended("C1")
+	health.Mended("C2")
+	requireState("both accept", true, true)
+}
+
+// refused is the health of a worker whose setup is refused, the delivery that probes it, and another one to the same destination.
+func refused() (h *Health[int], prober, other int) {
+	h = New[int](slog.New(slog.DiscardHandler))
+	prober, other = 1, 2
+	h.Misconfigure("C1", prober, &sink.Error{Class: sink.Misconfigured, Err: errScripted})
+	return h, prober, other
+}
+
+// TestProberLeaves ends a prober without an answer. A waiting delivery takes over. If none waits, the fault ends.
+func TestProberLeaves(t *testing.T) {
+	t.Parallel()
+	health, prober, other := refused()
+	testkit.Equal(t, health.Turn(t.Context(), "C2", 3), true, "turn of another destination")
+	looked := make(chan bool)
+	go func() { looked <- health.Turn(t.Context(), "C1", other) }()
+	testkit.Eventually(t, "one delivery waits", func() bool {
+		health.mu.Lock()
+		defer health.mu.Unlock()
+		return health.faults["C1"].waiting == 1
+	})
+	health.Leave("C1", prober)
+	testkit.Equal(t, <-looked, false, "turn without a second look")
+	testkit.Equal(t, health.Turn(t.Context(), "C1", other), true, "turn of the waiting delivery")
+	health.Leave("C1", prober) // the former prober
+	_, err := health.Misconfiguration()
+	testkit.Fails(t, "fault", err, errScripted)
+	changed, _ := health.Misconfiguration()
+	health.Leave("C1", other)
+	if _, err := health.Misconfiguration(); err != nil {
+		t.Errorf("fault without a prober: got %v, want none", err)
+	}
+	<-changed
+}
+
+// TestLastProberLeaves has the prober's delivery end, and then the delivery that was to take over, before it has a turn. The fault ends with it, or
+// the worker would pull nothing for ever.
+func TestLastProberLeaves(t *testing.T) {
+	t.Parallel()
+	health, prober, other := refused()
+	health.faults["C1"].waiting = 1
+	health.Leave("C1", prober)
+	health.faults["C1"].waiting = 0 // the other one is awake
+	health.Leave("C1", other)
+	if _, err := health.Misconfiguration(); err != nil {
+		t.Errorf("fault without a delivery: got %v, want none", err)
+	}
+}
