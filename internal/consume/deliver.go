@@ -40,10 +40,10 @@ func (v *deliverer) newDelivery(c candidate, decision *store.Decision, denial *s
 	d := &delivery{
 		message: c.message, event: c.event, denial: denial,
 		admission: admission{grant: decision.Grant, doubt: v.doubts.about(c, decision), anew: decision.Verdict != store.Reclaimed},
-		opened:    decision.Opened, unshown: v.updater.unshownOf(c.event, decision), element: v.pool.hold(1),
+		opened:    decision.Opened(), unshown: v.updater.unshownOf(c.event, decision), element: v.pool.hold(1),
 		name: v.doubts.nameOf(c), seen: sink.Seen{Flapping: decision.Flaps, Fires: true},
 	}
-	d.destination = v.sink.Destination(sink.Delivery{Event: c.event, Opened: decision.Opened})
+	d.destination = v.sink.Destination(sink.Delivery{Event: c.event, Opened: decision.Opened()})
 	if own := d.ownDestination(v.sink); own != d.destination && (c.from.isQueueOf(own) || v.health.Lost(d.destination)) { // the thread is lost
 		d.alone, d.destination = true, own
 	}

@@ -197,7 +197,7 @@ func (u *updater) count(l life, m *message, e event.Event) (seen sink.Seen, ok b
 func becomeReport(e *event.Event, entry room.Entry, decision *store.Decision) {
 	since := store.Change(entry.Steady).At()
 	e.Status, e.Time, e.Fields = event.StatusResolved, since, nil
-	if len(decision.Counts) > 0 && decision.Counts[0].StaysOpen {
+	if len(decision.Resolved) > 0 && decision.Resolved[0].Count.StaysOpen {
 		e.Status = event.StatusFiring
 	}
 	if e.Title != "" {

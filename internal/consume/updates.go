@@ -108,18 +108,18 @@ func (s *unshown) any() bool { return s.flaps || len(s.receipts) > 0 }
 // unshownOf returns what the room is to have of an event that is or was delivered.
 func (u *updater) unshownOf(e event.Event, decision *store.Decision) unshown {
 	s := unshown{flaps: decision.Flaps}
-	if decision.Opened == "" {
+	d := sink.Delivery{Event: e, Opened: decision.Opened()}
+	if d.Opened == "" {
 		return s
 	}
-	s.receipts = u.sink.Updatable(sink.Delivery{Event: e, Opened: decision.Opened, Others: decision.Others})
 	s.counts = make(map[string]store.Count)
-	for i, count := range decision.Counts {
-		if i == 0 {
-			s.counts[decision.Opened] = count
-		} else if i <= len(decision.Others) {
-			s.counts[decision.Others[i-1]] = count
+	for i, message := range decision.Resolved {
+		s.counts[message.Receipt] = message.Count
+		if i > 0 {
+			d.Others = append(d.Others, message.Receipt)
 		}
 	}
+	s.receipts = u.sink.Updatable(d)
 	return s
 }
 

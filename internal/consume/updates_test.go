@@ -19,12 +19,19 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
+func resolvedAs(receipts ...string) (messages []store.Resolved) {
+	for _, receipt := range receipts {
+		messages = append(messages, store.Resolved{Receipt: receipt})
+	}
+	return messages
+}
+
 // resolvesMessages admits each event. A resolved event resolves the messages of receipts.
 func (f *fixture) resolvesMessages(receipts ...string) {
 	f.throttle.answers(func(c store.Request) store.Decision {
 		d := f.throttle.admit(c)
 		if c.Resolves {
-			d.Opened, d.Others = receipts[0], receipts[1:]
+			d.Resolved = resolvedAs(receipts...)
 		}
 		return d
 	})
@@ -213,7 +220,7 @@ func (f *fixture) keepsPairs(receipts ...string) {
 			d = f.throttle.admit(c)
 		}
 		if d.Flaps = c.Fold.Counts && !c.Resolves; c.Resolves {
-			d.Opened, d.Others = receipts[0], receipts[1:]
+			d.Resolved = resolvedAs(receipts...)
 		}
 		return d
 	})

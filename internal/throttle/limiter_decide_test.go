@@ -57,7 +57,7 @@ func TestLimiterDecidesByLimitsAndPairs(t *testing.T) {
 		}
 		return decisions
 	}
-	testkit.Equal(t, check(" 1", store.Admitted, store.Admitted, store.Unpaired, store.Admitted, store.Unknown)[0].Opened, "r", "receipt")
+	testkit.Equal(t, check(" 1", store.Admitted, store.Admitted, store.Unpaired, store.Admitted, store.Unknown)[0].Opened(), "r", "receipt")
 	limiter.loseAndAct()
 	decisions := check(" 3", store.Deferred, store.Admitted, store.Deferred, store.Admitted, store.Unknown)
 	testkit.Fails(t, "the deferred decision", decisions[0].Err, script.ErrUnavailable)

@@ -66,7 +66,7 @@ func (k *limiterKit) resolve(want store.Verdict, opened string, r store.Request)
 	answers := testkit.Must(k.Decide(k.t.Context(), resolving(r)))(k.t)
 	answer := answers[0]
 	granted := want == store.Admitted || want == store.Reclaimed
-	if answer.Verdict != want || answer.Opened != opened || answer.Err != nil || granted != (answer.Grant != nil) {
+	if answer.Verdict != want || answer.Opened() != opened || answer.Err != nil || granted != (answer.Grant != nil) {
 		k.t.Fatalf("%q: %+v, want verdict %d with receipt %q", r.ID, answer, want, opened)
 	}
 	return answer.Grant

@@ -46,9 +46,6 @@ type Decision struct {
 	Limit   limits.Limit  // Denied, ExceedsCapacity: that limit
 	Used    int64         // Denied: lower bound of the limit's slots in use; 0: unknown
 	Wait    time.Duration // Denied: until enough slots open; Leased: until the lease ends; Planned: until it comes back, 0 if that time is over
-	Opened  string        // of a resolved event to deliver and of a delivered event that keeps its pair: the receipt of the first message that it resolves; "" if the message has expired meanwhile
-	Others  []string      // of a resolved event: the receipts of its other messages
-	Counts  []Count       // of a resolved event: what is folded into each of these messages, the message of Opened first
 	InDoubt bool          // Reclaimed: an earlier holder of the lease may have delivered the event
 	Fold    *Fold         // Folded: where
 	Flaps   bool          // Admitted, Reclaimed, Done: the key of the event is flapping
@@ -56,10 +53,26 @@ type Decision struct {
 	Awaits  bool          // Leased: the event waits for the message of another event of its pair
 	Err     error         // Deferred: why
 
+	Resolved []Resolved // of a resolved event to deliver and of a delivered event that keeps its pair: the messages that it resolves, the first message first
+
 	Muted  *Denial // Denied: by a mute; nil: by a limit
 	Grant  Grant   // set by a Limiter for an event to deliver: admitted, reclaimed, or denied in shadow mode; otherwise nil
 	Lease  Lease   // set by a Store for an event to deliver
 	Shadow ShadowDecision
+}
+
+// Resolved is a message that a resolved event resolves.
+type Resolved struct {
+	Receipt string // "" if the message has expired meanwhile
+	Count   Count  // what is folded into it
+}
+
+// Opened returns the receipt of the first message that the event resolves; "" if there is none.
+func (d *Decision) Opened() string {
+	if len(d.Resolved) == 0 {
+		return ""
+	}
+	return d.Resolved[0].Receipt
 }
 
 // Denial describes why an event was denied. It is immutable.

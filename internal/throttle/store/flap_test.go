@@ -127,10 +127,10 @@ var flapStories = []story{
 		testkit.Equal(t, early.Changed, changing("any", 8).Change(), "the newest change")
 		report := changing("any", 8).Report(early.Changed)
 		d := k.resolve(report, Admitted, "r3")
-		testkit.Equal(t, d.Counts[0].StaysOpen, true, "the message stays open")
+		testkit.Equal(t, d.Resolved[0].Count.StaysOpen, true, "the message stays open")
 		k.clock.Advance(testLease + time.Second)
 		d = k.resolve(report, Reclaimed, "r3")
-		testkit.Equal(t, d.InDoubt && d.Counts[0].StaysOpen, true, "the report is in doubt, and its message stays open")
+		testkit.Equal(t, d.InDoubt && d.Resolved[0].Count.StaysOpen, true, "the report is in doubt, and its message stays open")
 		k.finish(d.Lease, "")
 		k.resolve(report, Done, "")
 		k.change(false, "ended-3", 40, "r3")
@@ -140,8 +140,8 @@ var flapStories = []story{
 		k.foldFlap(resolving(changing("ended-3", 10)), 2)
 		report := changing("any", 8).Report(changing("any", 10).Change())
 		d := k.resolve(report, Admitted, "r3")
-		if d.Counts[0].StaysOpen || d.Counts[0].Folded != 1 {
-			t.Errorf("the report has the counts %+v, want one event in a message that ends", d.Counts)
+		if d.Resolved[0].Count.StaysOpen || d.Resolved[0].Count.Folded != 1 {
+			t.Errorf("the report has the counts %+v, want one event in a message that ends", d.Resolved)
 		}
 		k.finish(d.Lease, "")
 		k.wantFlaps("fired-4", 40, false)

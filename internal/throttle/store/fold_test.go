@@ -153,8 +153,8 @@ var foldStories = []story{
 		begin("other", 0, 0)
 		k.fold(folding("fifth", 1), 5)
 		resolution := k.resolve(aboutDisk("resolved"), Admitted, "r")
-		if len(resolution.Counts) != 1 || resolution.Counts[0].Folded != 4 || resolution.Counts[0].Severity != 2 {
-			t.Errorf("the resolved event has the counts %+v, want 4 events in one message", resolution.Counts)
+		if len(resolution.Resolved) != 1 || resolution.Resolved[0].Count.Folded != 4 || resolution.Resolved[0].Count.Severity != 2 {
+			t.Errorf("the resolved event has the counts %+v, want 4 events in one message", resolution.Resolved)
 		}
 		begin("r", 0, 0)
 	}},

@@ -175,15 +175,10 @@ func (m *Memory) Resolve(_ context.Context, requests []Request) ([]Decision, err
 			resolution.Lease, resolution.InDoubt = lease, doubt
 		}
 		if taken, there := m.pairs.of("\n"+name, now); there && (resolution.Lease.End > 0 || resolution.Verdict == Done) {
-			for i, message := range taken.messages {
+			for _, message := range taken.messages {
 				count := newCount(message.folded, Change(message.newest).At().UnixMicro(), message.severity)
 				count.StaysOpen = message.staysOpen
-				resolution.Counts = append(resolution.Counts, count)
-				if i == 0 {
-					resolution.Opened = message.receipt
-				} else {
-					resolution.Others = append(resolution.Others, message.receipt)
-				}
+				resolution.Resolved = append(resolution.Resolved, Resolved{message.receipt, count})
 			}
 		}
 		resolutions[i] = resolution

@@ -114,7 +114,7 @@ func decodeResolutions(reply []any, requests []Request) ([]Decision, error) {
 		}
 		resolution := Decision{Verdict: Verdict(verdict)}
 		for ; len(receipts) >= 2; receipts = receipts[2:] {
-			resolution.resolves(receipts[0], receipts[1])
+			resolution.Resolved = append(resolution.Resolved, Resolved{receipts[0], countOf(receipts[1])})
 		}
 		switch resolution.Verdict {
 		case Admitted, Reclaimed:
@@ -133,18 +133,14 @@ func decodeResolutions(reply []any, requests []Request) ([]Decision, error) {
 	return resolutions, nil
 }
 
-// resolves adds a message that the event resolves, and what is folded into it.
-func (d *Decision) resolves(receipt, count string) {
+// countOf reads what is folded into a message that the event resolves.
+func countOf(text string) Count {
 	var folded, last int64
 	var rank, staysOpen int
-	_, _ = fmt.Sscan(count, &folded, &last, &rank, &staysOpen)
-	counted := newCount(folded, last, rank)
-	counted.StaysOpen = staysOpen == 1
-	if d.Counts = append(d.Counts, counted); len(d.Counts) == 1 {
-		d.Opened = receipt
-		return
-	}
-	d.Others = append(d.Others, receipt)
+	_, _ = fmt.Sscan(text, &folded, &last, &rank, &staysOpen)
+	count := newCount(folded, last, rank)
+	count.StaysOpen = staysOpen == 1
+	return count
 }
 
 // Announce notes which events are being delivered that open pairs.

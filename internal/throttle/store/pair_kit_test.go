@@ -100,8 +100,16 @@ func (k *pairKit) fire(r Request, receipt string) {
 func (k *pairKit) resolve(r Request, want Verdict, opened string, others ...string) Decision {
 	k.t.Helper()
 	resolutions := testkit.Must(k.Pairs.Resolve(k.t.Context(), []Request{r}))(k.t)
-	if got := resolutions[0]; got.Verdict != want || got.Opened != opened || !slices.Equal(got.Others, others) {
-		k.t.Fatalf("%q: verdict %d with receipts %q and %q, want %d with %q and %q", r.ID, got.Verdict, got.Opened, got.Others, want, opened, others)
+	var receipts []string
+	for _, message := range resolutions[0].Resolved {
+		receipts = append(receipts, message.Receipt)
+	}
+	wanted := append([]string{opened}, others...)
+	if len(receipts) == 0 { // an event that resolves nothing has no first message
+		receipts = []string{""}
+	}
+	if got := resolutions[0]; got.Verdict != want || !slices.Equal(receipts, wanted) {
+		k.t.Fatalf("%q: verdict %d with receipts %q, want %d with %q", r.ID, got.Verdict, receipts, want, wanted)
 	}
 	return resolutions[0]
 }

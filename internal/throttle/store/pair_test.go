@@ -337,7 +337,7 @@ func TestResolveRepeatedCall(t *testing.T) {
 	for range 2 {
 		resolutions := testkit.Must(k.Pairs.ResolveOnce(t.Context(), nonce, events))(t)
 		wantVerdicts(t, resolutions, Admitted, Unpaired, Leased)
-		testkit.Equal(t, resolutions[0].Opened, "r", "receipt")
+		testkit.Equal(t, resolutions[0].Opened(), "r", "receipt")
 		ends = append(ends, resolutions[0].Lease.End)
 		k.clock.Advance(time.Second)
 	}
