@@ -40,7 +40,7 @@ func (v *deliverer) newDelivery(c candidate, decision *store.Decision, denial *s
 	d := &delivery{
 		message: c.message, event: c.event, denial: denial,
 		admission: admission{grant: decision.Grant, doubt: v.doubts.about(c, decision), anew: decision.Verdict != store.Reclaimed},
-		opened:    decision.Opened(), unshown: v.updater.unshownOf(c.event, decision), element: v.pool.hold(1),
+		opened:    decision.Opened(), unshown: v.updater.unshownOf(decision), element: v.pool.hold(1),
 		name: v.doubts.nameOf(c), seen: sink.Seen{Flapping: decision.Flaps, Fires: true},
 	}
 	d.destination = v.sink.Destination(sink.Delivery{Event: c.event, Opened: decision.Opened()})

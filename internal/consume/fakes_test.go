@@ -126,9 +126,7 @@ func (f *fakeSink) Send(ctx context.Context, n sink.Delivery) (receipt string, e
 	return f.receipt, f.send(ctx, e, attempt)
 }
 
-func (f *fakeSink) Updatable(d sink.Delivery) []string {
-	return append([]string{d.Opened}, d.Others...)
-}
+func (f *fakeSink) Updatable(string) bool { return true }
 
 func (f *fakeSink) Update(ctx context.Context, d sink.Delivery, receipt string) error {
 	f.calls.add("update %s %s", receipt, d.Event.ShownID())

@@ -98,28 +98,20 @@ var errNoPlace = errors.New("the room has no place for it")
 
 // unshown is what the room does not have yet of a posted event.
 type unshown struct {
-	flaps    bool                   // the key of the event is flapping: the report about that
-	receipts []string               // of the messages that the event resolves: their updates
-	counts   map[string]store.Count // what is folded into these messages
+	flaps    bool             // the key of the event is flapping: the report about that
+	messages []store.Resolved // the messages that the event resolves: their updates
 }
 
-func (s *unshown) any() bool { return s.flaps || len(s.receipts) > 0 }
+func (s *unshown) any() bool { return s.flaps || len(s.messages) > 0 }
 
 // unshownOf returns what the room is to have of an event that is or was delivered.
-func (u *updater) unshownOf(e event.Event, decision *store.Decision) unshown {
+func (u *updater) unshownOf(decision *store.Decision) unshown {
 	s := unshown{flaps: decision.Flaps}
-	d := sink.Delivery{Event: e, Opened: decision.Opened()}
-	if d.Opened == "" {
-		return s
-	}
-	s.counts = make(map[string]store.Count)
-	for i, message := range decision.Resolved {
-		s.counts[message.Receipt] = message.Count
-		if i > 0 {
-			d.Others = append(d.Others, message.Receipt)
+	for _, message := range decision.Resolved {
+		if decision.Opened() != "" && u.sink.Updatable(message.Receipt) {
+			s.messages = append(s.messages, message)
 		}
 	}
-	s.receipts = u.sink.Updatable(d)
 	return s
 }
 
@@ -133,20 +125,20 @@ func (u *updater) keepAll(ctx context.Context, m *message, e event.Event, s *uns
 			return err
 		}
 	}
-	var refused []string
-	for _, receipt := range s.receipts {
-		next := change{receipt: receipt, order: resolvedOrder, count: s.counts[receipt]}
+	var refused []store.Resolved
+	for _, message := range s.messages {
+		next := change{receipt: message.Receipt, order: resolvedOrder, count: message.Count}
 		if next.count.StaysOpen {
 			next.order = countedOrder(next.count.Folded, true)
 		}
 		err := u.keep(ctx, m, e, next)
 		if errors.Is(err, errNoPlace) {
-			refused = append(refused, receipt)
+			refused = append(refused, message)
 		} else if err != nil && !messagesize.IsTooLarge(err) {
 			return err
 		}
 	}
-	s.receipts = refused
+	s.messages = refused
 	return nil
 }
 

@@ -186,7 +186,7 @@ func (d *decider) undelivered(
 		}
 		return d.refusals.dropped(c.message, denial), true
 	case store.Done:
-		if rest := d.folds.updater.unshownOf(c.event, decision); rest.any() {
+		if rest := d.folds.updater.unshownOf(decision); rest.any() {
 			d.pool.run(func() { d.folds.updater.show(l, c, rest) })
 			return settlement{}, false
 		}
@@ -220,7 +220,7 @@ func (v *deliverer) start(l life, d *delivery) {
 	if d.fromQueue() {
 		v.mover.queues.learn(d.message.from.token, d.destination)
 	}
-	enters := !d.admission.doubt.open && len(d.unshown.receipts) == 0 && !v.mutes.covers(d)
+	enters := !d.admission.doubt.open && len(d.unshown.messages) == 0 && !v.mutes.covers(d)
 	if enters && !v.enter(d) {
 		v.hold(d)
 		return

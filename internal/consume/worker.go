@@ -237,9 +237,9 @@ type Sink interface {
 	Send(ctx context.Context, d sink.Delivery) (receipt string, err error)
 	Destination(d sink.Delivery) string
 
-	// Updatable returns the receipts of the messages that d resolves and that can be updated. Update changes one of these messages to show that
-	// d has resolved it. Update may be repeated; a failure is a *sink.Error, which is Rejected if the message can never be updated.
-	Updatable(d sink.Delivery) []string
+	// Updatable reports whether the message of a receipt can be updated. Update changes the message to show that d has resolved it. Update may
+	// be repeated; a failure is a *sink.Error, which is Rejected if the message can never be updated.
+	Updatable(receipt string) bool
 	Update(ctx context.Context, d sink.Delivery, receipt string) error
 
 	// Destinations returns the destinations that the settings name.

@@ -16,7 +16,6 @@ type Delivery struct {
 	Stored  time.Time    // when JetStream stored the event: the time of an event that has none; zero if unknown
 	Name    string       // of the post, made by NameOf: the same in every attempt; empty if the post cannot be looked up
 	Opened  string       // receipt of the message that a resolved event resolves; empty if there is none
-	Others  []string     // receipts of further messages that the event resolves
 	Usage   []limits.Use // use of the limits on the event's path, root first; may be empty
 	Seen    Seen         // what is folded into the message that Sink.Update changes
 	Mention string       // whom the message mentions, in Slack's markup such as <!here>; empty for nobody

@@ -116,9 +116,9 @@ type Sink interface {
 	// 2 KiB, for the delivery of the event that resolves it. Other events have no receipt.
 	Send(ctx context.Context, d Delivery) (receipt string, err error)
 
-	// Updatable returns the receipts of the messages that d resolves and that can be updated. Update renders such a message again, now as
-	// resolved by d. It may be repeated. Every error is an *Error, which is Rejected if the message can never be updated.
-	Updatable(d Delivery) []string
+	// Updatable reports whether the message of a receipt can be updated. Update renders the message again, now as resolved by d. It may be
+	// repeated. Every error is an *Error, which is Rejected if the message can never be updated.
+	Updatable(receipt string) bool
 	Update(ctx context.Context, d Delivery, receipt string) error
 
 	// Destination names where d goes: a channel, "webhook" or "console". Deliveries to one destination share its rate limit.

@@ -63,8 +63,8 @@ func (c *Console) FindSummary(context.Context, string, string, time.Time) (sink.
 
 var unsearchable = sink.Finding{Reason: "printed lines cannot be read back"}
 
-// Updatable returns none: a printed line cannot change.
-func (c *Console) Updatable(sink.Delivery) []string { return nil }
+// Updatable returns false: a printed line cannot change.
+func (c *Console) Updatable(string) bool { return false }
 
 // Update does nothing.
 func (c *Console) Update(context.Context, sink.Delivery, string) error { return nil }

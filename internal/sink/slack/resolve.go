@@ -19,14 +19,9 @@ func (s *Sink) opened(d sink.Delivery) *sink.Receipt {
 	return opened
 }
 
-// Updatable returns the receipts that name their messages. A webhook has none.
-func (s *Sink) Updatable(d sink.Delivery) (updatable []string) {
-	for _, d.Opened = range append([]string{d.Opened}, d.Others...) {
-		if s.opened(d).Repliable() {
-			updatable = append(updatable, d.Opened)
-		}
-	}
-	return updatable
+// Updatable reports whether a receipt names its message. A receipt from a webhook does not.
+func (s *Sink) Updatable(receipt string) bool {
+	return s.opened(sink.Delivery{Opened: receipt}).Repliable()
 }
 
 // errOutOfReach is the failure to update a message that the settings no longer reach.

@@ -96,7 +96,7 @@ func (c client) Send(ctx context.Context, d sink.Delivery) (string, error) {
 
 func (c client) Prepare(d sink.Delivery) sink.Delivery               { return d }
 func (c client) Destination(d sink.Delivery) string                  { return "#" + event.FirstLevel(d.Event.Category) }
-func (c client) Updatable(sink.Delivery) []string                    { return nil }
+func (c client) Updatable(string) bool                               { return false }
 func (c client) Update(context.Context, sink.Delivery, string) error { return nil }
 func (c client) Destinations() []string                              { return nil }
 func (c client) Find(ctx context.Context, d sink.Doubt) (sink.Finding, error) {
