@@ -155,15 +155,6 @@ func (c Colours) Bold(text string) string { return c.paint("1", text) }
 // Faint returns a faint text.
 func (c Colours) Faint(text string) string { return c.paint("2", text) }
 
-// Red returns a red text.
-func (c Colours) Red(text string) string { return c.paint("31", text) }
-
-// Green returns a green text.
-func (c Colours) Green(text string) string { return c.paint("32", text) }
-
-// Amber returns an amber text.
-func (c Colours) Amber(text string) string { return c.paint("33", text) }
-
 func (c Colours) paint(code, text string) string {
 	if !c.On {
 		return text
