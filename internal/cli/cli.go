@@ -254,6 +254,19 @@ func somebodyToAsk(agreed ...*bool) cobra.PositionalArgs {
 	}
 }
 
+// printList prints a table, and how many more rows there are. If the table has its heading alone, it prints none instead.
+func printList(out io.Writer, rows [][]string, none string, more int) error {
+	if len(rows) == 1 {
+		_, err := fmt.Fprintln(out, none)
+		return err
+	}
+	if err := screen.PrintTable(out, rows); err != nil || more == 0 {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "(%d more)\n", more)
+	return err
+}
+
 // duration is the value of a flag, in the notation of the settings.
 type duration model.Duration
 

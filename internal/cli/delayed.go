@@ -161,12 +161,8 @@ func (d *delayedCommand) list(ctx context.Context, arguments []string) error {
 	if d.limit > 0 {
 		list.Events = list.Events[:min(d.limit, list.Total)]
 	}
-	switch {
-	case d.json:
+	if d.json {
 		return screen.PrintJSON(d.out, list)
-	case list.Total == 0:
-		_, err = fmt.Fprintln(d.out, "no event waits")
-		return err
 	}
 	rows := [][]string{{"AGE", "REASON", "STILL", "CATEGORY", "ID", "TITLE"}}
 	for _, e := range list.Events {
@@ -176,13 +172,7 @@ func (d *delayedCommand) list(ctx context.Context, arguments []string) error {
 		}
 		rows = append(rows, []string{screen.Age(time.Since(e.Stored)), e.Reason, still, e.Category, plain.Line(e.ID), plain.Short(e.Title, widest)})
 	}
-	if err := screen.PrintTable(d.out, rows); err != nil {
-		return err
-	}
-	if more := list.Total - len(list.Events); more > 0 {
-		_, err = fmt.Fprintf(d.out, "(%d more)\n", more)
-	}
-	return err
+	return printList(d.out, rows, "no event waits", list.Total-len(list.Events))
 }
 
 // Times of an order.

@@ -121,24 +121,13 @@ func count(letters int) string { return screen.Numbered(letters, "letter", "lett
 const widest = 60
 
 func (d *dlqCommand) printLetters(letters []deadletters.Letter, total int) error {
-	if len(letters) == 0 {
-		_, err := fmt.Fprintln(d.out, "no dead letters")
-		return err
-	}
 	rows := [][]string{{"NUMBER", "AGE", "REASON", "CATEGORY", "DELIVERED", "TITLE", "WHY"}}
 	for _, l := range letters {
 		rows = append(rows, []string{
 			fmt.Sprint(l.Number), screen.Age(time.Since(l.Stored)), plain.Line(l.Reason), l.Category, fmt.Sprint(l.Deliveries), plain.Short(l.Title, widest), plain.Short(l.Error, widest),
 		})
 	}
-	if err := screen.PrintTable(d.out, rows); err != nil {
-		return err
-	}
-	if more := total - len(letters); more > 0 {
-		_, err := fmt.Fprintf(d.out, "(%d more)\n", more)
-		return err
-	}
-	return nil
+	return printList(d.out, rows, "no dead letters", total-len(letters))
 }
 
 func (d *dlqCommand) printLetter(content deadletters.Content) error {

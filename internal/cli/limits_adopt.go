@@ -88,15 +88,11 @@ func (d differing) print(out io.Writer) error {
 	}); err != nil {
 		return err
 	}
-	if len(d.bucket.Entries) == 0 {
-		_, err := fmt.Fprintln(out, "the bucket overrides no limit")
-		return err
-	}
 	rows := [][]string{{"LEVEL", "LIMIT", "SET", "BY"}}
 	for _, e := range d.bucket.Entries {
 		rows = append(rows, []string{e.Name.String(), plain.Line(e.Value) + ending(e), screen.Local(e.Changed), author(e.By)})
 	}
-	return screen.PrintTable(out, rows)
+	return printList(out, rows, "the bucket overrides no limit", 0)
 }
 
 var errChangedMeanwhile = errors.New("limits were changed meanwhile, nothing is adopted: look again")

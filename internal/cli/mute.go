@@ -295,10 +295,6 @@ func (m *muteCommand) list(ctx context.Context, _ []string) error {
 	if m.command.asJSON {
 		return screen.PrintJSON(m.command.out, shown)
 	}
-	if len(shown) == 0 {
-		_, err := fmt.Fprintln(m.command.out, "nothing is muted")
-		return err
-	}
 	rows := [][]string{{"PATH", "MUTED", "BY", "EXCEPT", "REASON"}}
 	for _, mute := range shown {
 		when := "until " + screen.Local(mute.Until)
@@ -313,7 +309,7 @@ func (m *muteCommand) list(ctx context.Context, _ []string) error {
 		}
 		rows = append(rows, []string{mute.Path, when, author(mute.By), cmp.Or(mute.Spare, "-"), mute.Reason})
 	}
-	return screen.PrintTable(m.command.out, rows)
+	return printList(m.command.out, rows, "nothing is muted", 0)
 }
 
 func newShownMute(c overrides.Change) shownMute {
