@@ -219,7 +219,7 @@ func guide(settings config.Config, storm int, at Running) []string {
 	if strings.Contains(os.Args[0], "go-build") {
 		program = "go run ./cmd/notifier"
 	}
-	rows = append(rows, "  "+program+` publish payments "card declined"`, "  "+program+" limits")
+	rows = append(rows, "  "+program+` publish payments "card declined"`, "  "+program+" limits", "  "+program+" dlq list")
 	if at.Ingest != "" {
 		token := ""
 		if settings.Ingest.TokensFile != "" {

@@ -50,7 +50,7 @@ func NewClient(o Options) (*Client, error) {
 		return nil, fmt.Errorf("using jetstream: %w", err)
 	}
 	return &Client{
-		Connection: o.Connection, JetStream: js, Names: o.Names, options: o, configs: &configWatch{Options: o, consumers: make(map[string]*oplog.Condition)},
+		Connection: o.Connection, JetStream: js, Names: o.Names, options: o, configs: newConfigWatch(o),
 		consumer:   oplog.NewCondition(o.Logger, "consumer not found", "consumer found"),
 		unanswered: oplog.NewCondition(o.Logger, "cannot look for the consumer", "looking for the consumer works again"),
 	}, nil
@@ -107,6 +107,7 @@ func (c *Client) Find(ctx context.Context) error {
 			return err
 		}
 		var found Layout
+		asked := time.Now()
 		err := c.Connection.Request(ctx, func(ctx context.Context) (err error) {
 			if found, err = c.search(ctx); err == nil {
 				err = cmp.Or(outlasts(found.Consumer.CachedInfo().Config, c.options.Longest), outlasts(found.Room.Consumer.CachedInfo().Config, c.options.Longest))
@@ -126,8 +127,8 @@ func (c *Client) Find(ctx context.Context) error {
 		switch {
 		case err == nil:
 			c.layout.Store(&found)
-			c.configs.look(found.Consumer.CachedInfo(), found.AckWait())
-			c.configs.look(found.Room.Consumer.CachedInfo(), found.AckWait())
+			c.configs.look(found.Consumer.CachedInfo(), asked, found.AckWait())
+			c.configs.look(found.Room.Consumer.CachedInfo(), asked, found.AckWait())
 			return nil
 		case errors.Is(err, nats.ErrDisconnected):
 			continue
@@ -216,6 +217,6 @@ func (c *Client) Info(ctx context.Context, consumer jetstream.Consumer) (*jetstr
 		return nil, fmt.Errorf("asking for the state of a consumer: %w", err)
 	}
 	c.Clock.Learn(asked, time.Now(), info.TimeStamp)
-	c.configs.look(info, c.Layout().AckWait())
+	c.configs.look(info, asked, c.Layout().AckWait())
 	return info, nil
 }

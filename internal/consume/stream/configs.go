@@ -18,11 +18,21 @@ type configWatch struct {
 	Options
 
 	mu        sync.Mutex
-	consumers map[string]*oplog.Condition // by name
+	consumers map[string]*watchedConsumer // by name
 }
 
-// look compares a consumer with the settings. The consumers of channels have the given lease.
-func (w *configWatch) look(info *jetstream.ConsumerInfo, lease time.Duration) {
+type watchedConsumer struct {
+	*oplog.Condition
+	asked time.Time // when the latest answer that counts was asked for
+}
+
+func newConfigWatch(o Options) *configWatch {
+	return &configWatch{Options: o, consumers: make(map[string]*watchedConsumer)}
+}
+
+// look compares a consumer with the settings. The consumers of channels have the given lease. An answer that was asked for before an answer that
+// has already come may be outdated, and does not count.
+func (w *configWatch) look(info *jetstream.ConsumerInfo, asked time.Time, lease time.Duration) {
 	var err error
 	switch info.Name {
 	case w.Names.Consumer:
@@ -32,15 +42,19 @@ func (w *configWatch) look(info *jetstream.ConsumerInfo, lease time.Duration) {
 	default:
 		err = w.Names.fitQueue(info, lease)
 	}
-	w.of(info.Name).Note(err, "stream", info.Stream, "consumer", info.Name)
-}
-
-func (w *configWatch) of(consumer string) *oplog.Condition {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if of := w.of(info.Name); !asked.Before(of.asked) {
+		of.asked = asked
+		of.Note(err, "stream", info.Stream, "consumer", info.Name)
+	}
+}
+
+// of requires the lock.
+func (w *configWatch) of(consumer string) *watchedConsumer {
 	known := w.consumers[consumer]
 	if known == nil {
-		known = oplog.NewCondition(w.Logger, "consumer differs from the settings", "consumer agrees with the settings again")
+		known = &watchedConsumer{Condition: oplog.NewCondition(w.Logger, "consumer differs from the settings", "consumer agrees with the settings again")}
 		w.consumers[consumer] = known
 	}
 	return known
@@ -48,6 +62,8 @@ func (w *configWatch) of(consumer string) *oplog.Condition {
 
 // unfit returns why a consumer cannot be used any more. A paused consumer is no fault of the worker.
 func (w *configWatch) unfit() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, name := range []string{w.Names.Consumer, w.Names.roomConsumer()} {
 		if err := w.of(name).Err(); errors.Is(err, ErrUnfit) {
 			return err
