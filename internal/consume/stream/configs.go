@@ -15,7 +15,7 @@ import (
 // configWatch logs when the configuration of a consumer begins and ceases to differ from the settings: anybody with the rights may pause or edit
 // a consumer while workers run. Its methods may be called concurrently.
 type configWatch struct {
-	Options
+	o Options
 
 	mu        sync.Mutex
 	consumers map[string]*watchedConsumer // by name
@@ -27,7 +27,7 @@ type watchedConsumer struct {
 }
 
 func newConfigWatch(o Options) *configWatch {
-	return &configWatch{Options: o, consumers: make(map[string]*watchedConsumer)}
+	return &configWatch{o: o, consumers: make(map[string]*watchedConsumer)}
 }
 
 // look compares a consumer with the settings. The consumers of channels have the given lease. An answer that was asked for before an answer that
@@ -35,12 +35,12 @@ func newConfigWatch(o Options) *configWatch {
 func (w *configWatch) look(info *jetstream.ConsumerInfo, asked time.Time, lease time.Duration) {
 	var err error
 	switch info.Name {
-	case w.Names.Consumer:
-		err = cmp.Or(w.Names.fitConsumer(info.Config), outlasts(info.Config, w.Longest), remarks(info, w.Names.ConsumerConfig(w.AckWait, nil)))
-	case w.Names.roomConsumer():
-		err = cmp.Or(w.Names.fitRoomConsumer(info.Config), outlasts(info.Config, w.Longest), remarks(info, w.Names.RoomConsumerConfig(w.AckWait)))
+	case w.o.Names.Consumer:
+		err = cmp.Or(w.o.Names.fitConsumer(info.Config), outlasts(info.Config, w.o.Longest), remarks(info, w.o.Names.ConsumerConfig(w.o.AckWait, nil)))
+	case w.o.Names.roomConsumer():
+		err = cmp.Or(w.o.Names.fitRoomConsumer(info.Config), outlasts(info.Config, w.o.Longest), remarks(info, w.o.Names.RoomConsumerConfig(w.o.AckWait)))
 	default:
-		err = w.Names.fitQueue(info, lease)
+		err = w.o.Names.fitQueue(info, lease)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -54,7 +54,7 @@ func (w *configWatch) look(info *jetstream.ConsumerInfo, asked time.Time, lease 
 func (w *configWatch) of(consumer string) *watchedConsumer {
 	known := w.consumers[consumer]
 	if known == nil {
-		known = &watchedConsumer{Condition: oplog.NewCondition(w.Logger, "consumer differs from the settings", "consumer agrees with the settings again")}
+		known = &watchedConsumer{Condition: oplog.NewCondition(w.o.Logger, "consumer differs from the settings", "consumer agrees with the settings again")}
 		w.consumers[consumer] = known
 	}
 	return known
@@ -64,7 +64,7 @@ func (w *configWatch) of(consumer string) *watchedConsumer {
 func (w *configWatch) unfit() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, name := range []string{w.Names.Consumer, w.Names.roomConsumer()} {
+	for _, name := range []string{w.o.Names.Consumer, w.o.Names.roomConsumer()} {
 		if err := w.of(name).Err(); errors.Is(err, ErrUnfit) {
 			return err
 		}

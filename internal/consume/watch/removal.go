@@ -21,10 +21,10 @@ import (
 // of messages, so KeepRemoving has a goroutine of its own. After a reconnect it waits until pulling has resumed.
 func (w *Watcher) KeepRemoving(ctx context.Context) {
 	for {
-		present := w.Streams.Connection.UntilReconnect()
+		present := w.o.Streams.Connection.UntilReconnect()
 		for before := make(map[string]uint64); present.Err() == nil; {
 			isDone := false
-			err := w.Streams.Connection.Request(ctx, func(ctx context.Context) (err error) {
+			err := w.o.Streams.Connection.Request(ctx, func(ctx context.Context) (err error) {
 				isDone, err = w.RemoveReappeared(ctx, before)
 				return err
 			})
@@ -53,12 +53,12 @@ const removeEvery = 5 * time.Second
 // Above the acknowledgement floor of its consumer a reappeared message looks like a message that a worker has. So RemoveReappeared is repeated
 // until each consumer has passed what it had delivered at first. It notes that position in before, and 0 for a consumer that is done.
 func (w *Watcher) RemoveReappeared(ctx context.Context, before map[string]uint64) (isDone bool, err error) {
-	at, subjects := w.Streams.Layout(), w.Streams.Names.Room()
+	at, subjects := w.o.Streams.Layout(), w.o.Streams.Names.Room()
 	errs := []error{
-		w.removeAcknowledged(ctx, at.Stream, at.Consumer, w.Streams.Names.Subjects(), before),
+		w.removeAcknowledged(ctx, at.Stream, at.Consumer, w.o.Streams.Names.Subjects(), before),
 		w.removeAcknowledged(ctx, at.Room.Stream, at.Room.Consumer, subjects.Ready(), before),
 	}
-	w.EachQueue(ctx, func(token string) {
+	w.o.EachQueue(ctx, func(token string) {
 		consumer, err := at.Room.Channel(ctx, token)
 		if err == nil {
 			err = w.removeAcknowledged(ctx, at.Room.Stream, consumer, []string{subjects.ChannelFilter(token)}, before)
@@ -83,7 +83,7 @@ func (w *Watcher) removeAcknowledged(ctx context.Context, from jetstream.Stream,
 	if known && position == 0 {
 		return nil
 	}
-	info, err := w.Streams.Info(ctx, consumer)
+	info, err := w.o.Streams.Info(ctx, consumer)
 	if err != nil {
 		return fmt.Errorf("asking for consumer %s: %w", name, err)
 	}
@@ -98,7 +98,7 @@ func (w *Watcher) removeAcknowledged(ctx context.Context, from jetstream.Stream,
 		for m, failure := range streamscan.From(ctx, from, subject, 1) {
 			// A later message may belong to a stream that was recreated meanwhile. A message that was stored after the reconnect has not
 			// reappeared: a server that lost messages gives their sequences to new ones.
-			if err = failure; err != nil || m.Sequence > info.AckFloor.Stream || m.Time.After(info.TimeStamp) || w.Streams.IsOfReconnect(m.Time) {
+			if err = failure; err != nil || m.Sequence > info.AckFloor.Stream || m.Time.After(info.TimeStamp) || w.o.Streams.IsOfReconnect(m.Time) {
 				break
 			}
 			if err = stream.Remove(ctx, from, m.Sequence, func() { removed++ }); err != nil {
@@ -110,7 +110,7 @@ func (w *Watcher) removeAcknowledged(ctx context.Context, from jetstream.Stream,
 		}
 	}
 	if removed > 0 {
-		w.Logger.Info("removed acknowledged messages that reappeared in the stream", "stream", info.Stream, "consumer", info.Name, "removed", removed)
+		w.o.Logger.Info("removed acknowledged messages that reappeared in the stream", "stream", info.Stream, "consumer", info.Name, "removed", removed)
 	}
 	if err != nil {
 		return fmt.Errorf("removing acknowledged messages of consumer %s: %w", name, err)
@@ -135,21 +135,21 @@ type examined struct {
 // queues of channels that do not exist. They would count as waiting for a week. Each call examines some messages that are new to this worker. It has a
 // queue served that a worker with other settings has filled meanwhile.
 func (w *Watcher) removeForged(ctx context.Context, reason room.Reason) {
-	at := w.Streams.Layout()
+	at := w.o.Streams.Layout()
 	if w.examined.topology != at { // the stream may have been recreated, with new sequences
 		w.examined.topology, w.examined.upto = at, make(map[room.Reason]uint64)
 	}
 	left := examinedAtOnce
-	for m, err := range streamscan.From(ctx, at.Room.Stream, w.Streams.Names.Room().Waiting(reason), w.examined.upto[reason]+1) {
+	for m, err := range streamscan.From(ctx, at.Room.Stream, w.o.Streams.Names.Room().Waiting(reason), w.examined.upto[reason]+1) {
 		if err != nil {
 			return // the next call tries again
 		}
-		switch token, isQueue := w.Streams.Names.Room().ChannelOf(m.Subject); {
-		case isQueue && w.Serves(token): // its consumer delivers the message
+		switch token, isQueue := w.o.Streams.Names.Room().ChannelOf(m.Subject); {
+		case isQueue && w.o.Serves(token): // its consumer delivers the message
 		case isQueue && trusted.IsMarked(m.Header):
-			w.Serve(token)
+			w.o.Serve(token)
 		case !trusted.IsMarked(m.Header):
-			if err := stream.Remove(ctx, at.Room.Stream, m.Sequence, func() { w.Metrics.Forged(trusted.Room, 1) }); err != nil {
+			if err := stream.Remove(ctx, at.Room.Stream, m.Sequence, func() { w.o.Metrics.Forged(trusted.Room, 1) }); err != nil {
 				return
 			}
 		}
@@ -179,7 +179,7 @@ func newSweeps(o Options) []*stream.Sweep {
 func (w *Watcher) sweep(ctx context.Context) {
 	for _, s := range w.sweeps {
 		if err := s.Run(ctx); err != nil {
-			w.Logger.Debug("forged messages cannot be looked for", "stream", s.Stream, "error", err)
+			w.o.Logger.Debug("forged messages cannot be looked for", "stream", s.Stream, "error", err)
 		}
 	}
 }

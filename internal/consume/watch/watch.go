@@ -52,7 +52,7 @@ type Options struct {
 
 // Watcher looks at the streams and consumers from time to time, and removes what does not belong there.
 type Watcher struct {
-	Options
+	o Options
 
 	examined examined         // only Watch uses it, and the sweeps
 	sweeps   []*stream.Sweep  // of the streams besides the room
@@ -62,7 +62,7 @@ type Watcher struct {
 // New returns a Watcher that does not run yet.
 func New(o Options) *Watcher {
 	return &Watcher{
-		Options: o, sweeps: newSweeps(o),
+		o: o, sweeps: newSweeps(o),
 		removing: oplog.NewCondition(o.Logger, "cannot remove acknowledged messages that reappeared", "removing messages that reappeared again"),
 	}
 }
@@ -73,7 +73,7 @@ func (w *Watcher) Watch(ctx context.Context) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for {
-		if w.Streams.Connection.Conn.IsConnected() {
+		if w.o.Streams.Connection.Conn.IsConnected() {
 			w.lookAtProducers(ctx)
 			w.lookAtRoom(ctx)
 			w.sweep(ctx)
@@ -89,46 +89,46 @@ func (w *Watcher) Watch(ctx context.Context) {
 }
 
 func (w *Watcher) lookAtProducers(ctx context.Context) {
-	at := w.Streams.Layout()
-	info, err := w.Streams.Info(ctx, at.Consumer)
+	at := w.o.Streams.Layout()
+	info, err := w.o.Streams.Info(ctx, at.Consumer)
 	if err != nil {
-		w.Metrics.AckPending(0, err)
+		w.o.Metrics.AckPending(0, err)
 		return
 	}
-	w.Metrics.AckPending(info.NumAckPending, nil)
-	w.Unacknowledged(info.NumAckPending, info.Config.MaxAckPending)
-	vanished, err := w.Positions.Passed(ctx,
-		fmt.Sprintf("%s %s %d", w.Streams.Names.Stream, w.Streams.Names.Consumer, info.Created.UnixMilli()), info.Delivered.Stream, info.Delivered.Consumer)
+	w.o.Metrics.AckPending(info.NumAckPending, nil)
+	w.o.Unacknowledged(info.NumAckPending, info.Config.MaxAckPending)
+	vanished, err := w.o.Positions.Passed(ctx,
+		fmt.Sprintf("%s %s %d", w.o.Streams.Names.Stream, w.o.Streams.Names.Consumer, info.Created.UnixMilli()), info.Delivered.Stream, info.Delivered.Consumer)
 	if err == nil && vanished > 0 {
-		w.Metrics.Vanished(int(vanished))
-		w.Logger.Error("messages left the stream without being processed", "stream", w.Streams.Names.Stream, "at_least", vanished,
+		w.o.Metrics.Vanished(int(vanished))
+		w.o.Logger.Error("messages left the stream without being processed", "stream", w.o.Streams.Names.Stream, "at_least", vanished,
 			"before_sequence", info.Delivered.Stream+1)
 	}
 }
 
 // lookAtRoom counts what waits in the room. Messages beyond these numbers are in queues of other channels than the sink's.
 func (w *Watcher) lookAtRoom(ctx context.Context) {
-	at := w.Streams.Layout()
+	at := w.o.Streams.Layout()
 	ready, err := w.unfinished(ctx, at.Room.Consumer)
-	w.Metrics.RoomPending(stream.ReadyReason, ready, err)
+	w.o.Metrics.RoomPending(stream.ReadyReason, ready, err)
 	counted := ready
 	for _, reason := range room.Scheduled() {
 		n, err := at.Room.Waiting(ctx, reason)
-		w.Metrics.RoomPending(string(reason), n, err)
+		w.o.Metrics.RoomPending(string(reason), n, err)
 		if err == nil && n > 0 {
 			w.removeForged(ctx, reason)
 		}
 		counted += n
 	}
 	held, err := w.held(ctx, at.Room)
-	w.Metrics.RoomPending(string(room.Channel), held, err)
+	w.o.Metrics.RoomPending(string(room.Channel), held, err)
 	if all, err := at.Room.Messages(ctx); err == nil && all > uint64(counted+held) { //nolint:gosec // counts are not negative
 		w.removeForged(ctx, room.Channel)
 	}
 }
 
 func (w *Watcher) held(ctx context.Context, at *stream.Room) (held int, err error) {
-	for _, channel := range w.Channels() {
+	for _, channel := range w.o.Channels() {
 		consumer, err := at.Channel(ctx, room.Token(channel))
 		if err != nil {
 			return 0, err
@@ -144,7 +144,7 @@ func (w *Watcher) held(ctx context.Context, at *stream.Room) (held int, err erro
 
 // unfinished counts the messages of a consumer that are not acknowledged, whether they are delivered or not.
 func (w *Watcher) unfinished(ctx context.Context, consumer jetstream.Consumer) (int, error) {
-	info, err := w.Streams.Info(ctx, consumer)
+	info, err := w.o.Streams.Info(ctx, consumer)
 	if err != nil {
 		return 0, err
 	}
@@ -152,8 +152,8 @@ func (w *Watcher) unfinished(ctx context.Context, consumer jetstream.Consumer) (
 }
 
 func (w *Watcher) unread(err error) {
-	w.Metrics.AckPending(0, err)
+	w.o.Metrics.AckPending(0, err)
 	for _, reason := range append(room.Scheduled(), room.Channel, stream.ReadyReason) {
-		w.Metrics.RoomPending(string(reason), 0, err)
+		w.o.Metrics.RoomPending(string(reason), 0, err)
 	}
 }

@@ -783,7 +783,7 @@ var ofConsume = []mutant{
 		name: "vanished-for-nobody",
 		bug:  "Messages that vanished from the stream are not counted.",
 		file: "internal/consume/watch/watch.go",
-		old:  `w.Metrics.Vanished(int(vanished))`,
+		old:  `w.o.Metrics.Vanished(int(vanished))`,
 		new:  "",
 		test: "./internal/consume -run ^TestVanishedMessages$",
 	},
