@@ -124,7 +124,7 @@ func TestCheckNamesUnfitServers(t *testing.T) {
 		out, _, err := execute(t.Context(), "", "check")
 		testkit.Fails(t, "error", err, errReported)
 		host := strings.TrimPrefix(oldNATS, "nats://")
-		testkit.Contains(t, "check", out, "FAIL  nats: nats-server 2.11.9 at "+host+" is older than 2.12: the room needs message schedules\n", want)
+		testkit.Contains(t, "check", out, "FAIL  nats: nats-server 2.11.9 at "+host+" is older than 2.12.8: the room needs message schedules, and older servers let a producer delete the events of others\n", want)
 	}
 	requireFailure(t, Failure, "dlq list", "nats-server 2.11.9 at ")
 }

@@ -12,7 +12,7 @@ import (
 // Server is a kind of server, with its oldest supported version.
 type Server struct {
 	Name  string
-	Since string // major.minor
+	Since string // major.minor, or major.minor.patch
 	Needs string // the part of the notifier that needs the version, and why
 }
 
@@ -27,8 +27,11 @@ func RedisFunctions() Server {
 // Valkey returns the oldest Valkey: its first release.
 func Valkey() Server { return Server{"Valkey", "7.2", "the scripts need ZMSCORE"} }
 
-// NATS returns the oldest nats-server.
-func NATS() Server { return Server{"nats-server", "2.12", "the room needs message schedules"} }
+// NATS returns the oldest nats-server. Older servers with message schedules let a producer of any stream name a subject in the headers
+// Nats-Scheduler and Nats-Schedule-Next, and delete all messages there.
+func NATS() Server {
+	return Server{"nats-server", "2.12.8", "the room needs message schedules, and older servers let a producer delete the events of others"}
+}
 
 // TooOld is the error for a server that is older than the oldest one.
 type TooOld struct {
@@ -47,13 +50,16 @@ func (e TooOld) Error() string {
 
 // Check returns a [TooOld] if the version of the server at an address is too old. The address may be "".
 func (s Server) Check(version, address string) error {
-	var found, least [2]int
-	if _, err := fmt.Sscanf(version, "%d.%d", &found[0], &found[1]); err != nil {
-		return nil //nolint:nilerr // the version is unknown
-	}
-	_, _ = fmt.Sscanf(s.Since, "%d.%d", &least[0], &least[1])
-	if slices.Compare(found[:], least[:]) < 0 {
+	found, known := numbers(version)
+	least, _ := numbers(s.Since)
+	if known && slices.Compare(found[:], least[:]) < 0 {
 		return TooOld{s, version, address}
 	}
 	return nil
+}
+
+// numbers reads major, minor and patch of a version. A missing patch counts as 0.
+func numbers(version string) (parts [3]int, known bool) {
+	n, _ := fmt.Sscanf(version, "%d.%d.%d", &parts[0], &parts[1], &parts[2])
+	return parts, n >= 2
 }

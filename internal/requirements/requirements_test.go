@@ -22,12 +22,18 @@ func TestCheck(t *testing.T) {
 		err := redis.Check(version, "127.0.0.1:6379")
 		testkit.Equal(t, err != nil, old, "%q is too old", version)
 	}
+	nats := requirements.Server{Name: "nats-server", Since: "2.12.8"}
+	for version, old := range map[string]bool{
+		"2.11.9": true, "2.12.0": true, "2.12.7": true, "2.12": true, "2.12.8": false, "2.12.10": false, "2.12.8-RC.1": false, "2.14.0": false, "3.0.0": false,
+	} {
+		testkit.Equal(t, nats.Check(version, "") != nil, old, "%q is too old", version)
+	}
 	testkit.Equal(t, redis.Check("5.0.14", "127.0.0.1:6379").Error(), "Redis 5.0.14 at 127.0.0.1:6379 is older than 6.2: the scripts need it", "error")
 	testkit.Equal(t, redis.Check("5.0.14", "").Error(), "Redis 5.0.14 is older than 6.2: the scripts need it", "error without an address")
 }
 
 // least is what a page says of the oldest version of a server.
-var least = regexp.MustCompile(`\b(Redis|Valkey|NATS|nats-server)(?: server)? (\d+(?:\.\d+)?)(?: (?:or|and) (?:later|newer)| on\b)`)
+var least = regexp.MustCompile(`\b(Redis|Valkey|NATS|nats-server)(?: server)? (\d+(?:\.\d+){0,2})(?: (?:or|and) (?:later|newer)| on\b)`)
 
 // Every page names the same versions, and each is named somewhere.
 func TestDocumentation(t *testing.T) {

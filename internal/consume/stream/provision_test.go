@@ -161,7 +161,7 @@ func TestServerIsTooOld(t *testing.T) {
 	defer conn.Close()
 	js := testkit.Must(jetstream.New(conn))(t)
 	_, err := search(t.Context(), js, ackWait, slog.New(slog.DiscardHandler))
-	want := "nats-server 2.11.9 at " + conn.ConnectedAddr() + " is older than 2.12: the room needs message schedules"
+	want := "nats-server 2.11.9 at " + conn.ConnectedAddr() + " is older than 2.12.8: the room needs message schedules, and older servers let a producer delete the events of others"
 	testkit.Fails(t, "error", err, ErrUnfit, want)
 }
 
