@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -11,6 +12,9 @@ import (
 
 // eachKey ends the level of a rule that limits each key.
 const eachKey = "@key"
+
+// otherLevels are the levels of drops that no limit makes. A rule of that name would make its drops look like these.
+var otherLevels = []string{LevelMute, "closed", "unpaired", "folded", "room", "operator"}
 
 // keyHashBytes is the length of a key's hash. Nobody can find two keys with equal hashes of this length.
 const keyHashBytes = 16
@@ -35,6 +39,9 @@ func parseLevel(level string) (Rule, error) {
 	path, ofKey := strings.CutSuffix(level, eachKey)
 	if ofKey && (path == "" || path == LevelGlobal || path == LevelCategory) {
 		return Rule{}, fmt.Errorf("%q is reserved, use %q for the keys of each first-level category", level, "*"+eachKey)
+	}
+	if slices.Contains(otherLevels, level) {
+		return Rule{}, fmt.Errorf("%q is reserved for drops that no limit makes; a category of that name has the limit %s", level, LevelCategory)
 	}
 	pattern, err := event.ParsePattern(path)
 	if err == nil {

@@ -36,6 +36,8 @@ func TestParseOverridesFaults(t *testing.T) {
 		"global=none,category=0/1h,a=none": nil,
 		"global@key=1/1h":                  {`use "*@key"`},
 		"a@key=1/1h,*@key=none":            nil,
+		"mute=1/1h,room=none":              {`"mute" is reserved for drops that no limit makes`, `"room" is reserved`},
+		"mute.*=1/1h,room@key=1/1h":        nil,
 	} {
 		overrides, faults := ParseOverrides(text)
 		wantFaults(t, text, faults, parts)
