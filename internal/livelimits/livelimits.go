@@ -73,8 +73,14 @@ func New(o Options) *Live {
 // Run follows the bucket until the context ends.
 func (l *Live) Run(ctx context.Context) { l.watcher.Run(ctx) }
 
-// Refresh applies the newest limits of the bucket.
-func (l *Live) Refresh(ctx context.Context) error { return l.watcher.Refresh(ctx) }
+// Refresh applies the newest limits of the bucket. It fails if one of them is unreadable, because none of them is then in force here.
+func (l *Live) Refresh(ctx context.Context) error {
+	err := l.watcher.Refresh(ctx)
+	if unreadable := l.unreadable.Load(); err == nil && unreadable != nil {
+		err = *unreadable
+	}
+	return err
+}
 
 // Applied returns the overrides in force, or nil if none have been read yet.
 func (l *Live) Applied() *overrides.Snapshot { return l.applied.Load() }
@@ -229,8 +235,8 @@ func LogPointless(logger *slog.Logger, tree *limits.Tree) {
 
 func logLimits(logger *slog.Logger, rules limits.Ruleset, overrides int) {
 	attributes := []any{"revision", rules.Position.Revision, "overrides", overrides, "limits", limitTexts(rules.Tree)}
-	for _, mute := range rules.Mutes[:min(len(rules.Mutes), mostLogged)] {
-		attributes = append(attributes, "muted", mute.Path)
+	if len(rules.Mutes) > 0 {
+		attributes = append(attributes, "muted", firstTexts(rules.Mutes, func(m *limits.Mute) string { return m.Path }))
 	}
 	if rules.Shadow != nil {
 		attributes = append(attributes, "shadow_limits", limitTexts(rules.Shadow))
@@ -238,16 +244,21 @@ func logLimits(logger *slog.Logger, rules limits.Ruleset, overrides int) {
 	logger.Info("limits in force", attributes...)
 }
 
-// limitTexts returns the rules of a tree as they are configured.
-func limitTexts(tree *limits.Tree) []string {
+// firstTexts returns texts of the first things, and the number of the others.
+func firstTexts[T any](things []T, text func(T) string) []string {
 	var texts []string
-	levels := tree.AllLevels()
-	for _, level := range levels[:min(len(levels), mostLogged)] {
-		texts = append(texts, level.Level+"="+level.Limits.String())
+	for _, thing := range things[:min(len(things), mostLogged)] {
+		texts = append(texts, text(thing))
 	}
-	if more := len(levels) - len(texts); more > 0 {
+	if more := len(things) - len(texts); more > 0 {
 		texts = append(texts, fmt.Sprintf("and %d more", more))
 	}
+	return texts
+}
+
+// limitTexts returns the rules of a tree as they are configured.
+func limitTexts(tree *limits.Tree) []string {
+	texts := firstTexts(tree.AllLevels(), func(level limits.Node) string { return level.Level + "=" + level.Limits.String() })
 	for _, guarantee := range tree.Guarantees() {
 		texts = append(texts, fmt.Sprintf("%s=%d guaranteed", guarantee.Path, guarantee.Slots))
 	}

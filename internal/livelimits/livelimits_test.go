@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -135,6 +137,38 @@ func TestNotReadyBeforeTheBucketIsRead(t *testing.T) {
 	})
 }
 
+// TestRefreshOfAnUnreadableLimit reads a bucket whose newest state cannot be in force here, so the limits here are not the newest ones.
+func TestRefreshOfAnUnreadableLimit(t *testing.T) {
+	t.Parallel()
+	js := servertest.JetStream(t, servertest.StartNATS(t).URL)
+	ctx, stop := context.WithCancel(testkit.Context(t))
+	bucket := testkit.Must(js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "limits", History: 64}))(t)
+	change := nats.NewMsg("$KV." + bucket.Bucket() + ".payments")
+	change.Data = []byte("5 in an hour")
+	trusted.Mark(change.Header)
+	testkit.Must(js.PublishMsg(ctx, change))(t)
+	var settings config.Config
+	settings.Limits.Bucket = bucket.Bucket()
+	adopted := make(chan limits.Ruleset, 1)
+	live := New(Options{
+		Settings: settings, JetStream: js, Logger: testkit.NewLog(t).Logger(), Adopt: func(rules limits.Ruleset) { adopted <- rules },
+		InForce: func(context.Context) (limits.Position, time.Time, error) { return limits.Position{}, time.Time{}, nil },
+	})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		live.Run(ctx)
+	}()
+	defer func() {
+		stop()
+		<-ended
+	}()
+	testkit.Fails(t, "refreshing an unreadable limit", live.Refresh(ctx), nil, "the live limit of payments is not readable")
+	testkit.NoError(t, bucket.Delete(ctx, "payments"))
+	testkit.NoError(t, live.Refresh(ctx))
+	testkit.Equal(t, (<-adopted).Position.Revision, 2, "revision in force")
+}
+
 // TestUnreadableLimitThatIsGone deletes an unreadable live limit. The remaining limits conflict, so the previous ones stay in force.
 func TestUnreadableLimitThatIsGone(t *testing.T) {
 	t.Parallel()
@@ -149,4 +183,13 @@ func TestUnreadableLimitThatIsGone(t *testing.T) {
 	testkit.NoError(t, live.apply(overrides.Snapshot{Revision: 2}))
 	log.WantCount(t, 1, "live limits conflict; keeping the previous ones")
 	testkit.NoError(t, live.Ready())
+}
+
+// Two mutes are one attribute of the log: readers of JSON keep only one of two members with the same name.
+func TestLogOfMutes(t *testing.T) {
+	t.Parallel()
+	log := testkit.NewLog(t)
+	tree := testkit.Must(limits.NewTree(limits.Plan{}))(t)
+	logLimits(log.Logger(), limits.Ruleset{Tree: tree, Mutes: []*limits.Mute{{Path: "orders"}, {Path: "payments"}}}, 0)
+	log.WantCount(t, 1, `muted="[orders payments]"`)
 }
