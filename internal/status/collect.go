@@ -202,8 +202,11 @@ func (c *collecting) askRedis(ctx context.Context) {
 		return n
 	}
 	role := info["Replication"]["role"]
-	if role == "master" {
+	switch role { // in Redis' own words
+	case "master":
 		role = "primary"
+	case "slave":
+		role = "replica"
 	}
 	c.set(func(s *Status) {
 		s.Redis.Role, s.Redis.Version = role, info["Server"]["redis_version"]

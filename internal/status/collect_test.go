@@ -1,6 +1,7 @@
 package status
 
 import (
+	"context"
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/room"
@@ -29,5 +30,17 @@ func TestQueuesOfUnnamedChannels(t *testing.T) {
 		testkit.EqualMaps(t, c.status.Backlog.InRoom, test.want, "%s: events in the room", name)
 		testkit.Equal(t, c.status.Channels[0].Queued(), 2, "%s: queue of a channel", name)
 		testkit.Equal(t, c.status.Channels[1].Queue != nil, true, "%s: an empty queue is known", name)
+	}
+}
+
+// Redis calls a replica by another name than this project does.
+func TestRoleOfRedis(t *testing.T) {
+	t.Parallel()
+	for role, want := range map[string]string{"master": "primary", "slave": "replica", "": ""} {
+		c := &collecting{o: Options{RedisInfo: func(context.Context) (map[string]map[string]string, error) {
+			return map[string]map[string]string{"Replication": {"role": role}}, nil
+		}}}
+		c.askRedis(t.Context())
+		testkit.Equal(t, c.status.Redis.Role, want, "role %q", role)
 	}
 }
