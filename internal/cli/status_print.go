@@ -208,6 +208,8 @@ func (p statusPrinter) suppressed(all []status.Suppressed) panel {
 			next = "of each key"
 		case !s.Until.IsZero():
 			next = "in " + screen.Duration(s.Until.Sub(p.now))
+		case !s.OfLimit():
+			next = "-"
 		}
 		b.rows = append(b.rows, []string{
 			plain.Short(cmp.Or(s.Category, "(not decoded)"), longestText), fmt.Sprint(s.Count), p.since(s.Since) + " ago", next, plain.Short(s.Level, longestText),

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
@@ -153,7 +154,8 @@ func TestStatusTexts(t *testing.T) {
 	shown := statusText(status.Status{
 		At: now,
 		Workers: []status.Worker{
-			{Name: "host", Process: 4711, Started: now.Add(3 * time.Hour), Up: time.Hour, Ready: true, PerMinute: status.Rates{Delayed: 3}},
+			{Name: "host", Process: 4711, Started: now.Add(3 * time.Hour), Up: time.Hour, Ready: true, PerMinute: status.Rates{Delayed: 3},
+				Journal: &journal.Health{Error: "no responders", Complete: now.Add(-3 * time.Second)}},
 			{Name: "host", Process: 4712, Started: now.Add(-3 * time.Hour), Up: time.Hour, NotReady: "redis is gone"},
 		},
 		Backlog: status.Backlog{Waiting: 7, Unacked: 2, Paused: []stream.Pause{{Stream: "EVENTS", Consumer: "notifier", Until: next}}},
@@ -169,6 +171,7 @@ func TestStatusTexts(t *testing.T) {
 		Suppressed: []status.Suppressed{
 			{Category: "opens", Level: "category", Count: 1204, Since: now.Add(-time.Hour), Until: next}, {Category: "puzzles", Level: "global", Count: 2, Since: now.Add(-991 * time.Millisecond)},
 			{Category: "muted", Level: "muted", Count: 3, Since: now, Never: true}, {Category: "disks", Level: "disks@key", Count: 4, Since: now},
+			{Category: "alerts", Level: "unpaired", Count: 5, Since: now},
 		},
 	}, statusWidth)
 	var words []string
@@ -179,7 +182,8 @@ func TestStatusTexts(t *testing.T) {
 		"paused: consumer notifier of stream EVENTS delivers nothing until 2026-03-01T12:04:00Z; nats", "consumer resume EVENTS notifier",
 		"not ready: host/4712: redis is gone", "opens 4/1h 4 of 4 in 4m0s 0", "puzzles 4/1h 4 of 4 not known 0", "muted 0/1h 0 of 0 never 0",
 		"free 4/1h 3 of 4 now 0", "SUPPRESSED EVENTS SINCE NEXT SLOT BY", "opens 1204 1h0m ago in 4m0s category", "puzzles 2 0s ago not known global",
-		"muted 3 0s ago never muted", "disks 4 0s ago of each key disks@key",
+		"muted 3 0s ago never muted", "disks 4 0s ago of each key disks@key", "alerts 5 0s ago - unpaired",
+		"journal: host/4711: not written for 3s: no responders",
 		"backlog 7 not delivered, 2 delivered and unacknowledged; in the room: none; stream 0 B", "redis slowest call of the last minute 3ms",
 		"WORKER STATE SENT/MIN DROPPED DELAYED FOLDED OTHER IN HAND UP VERSION", "host/4712 not ready 0 0 0 0 0 0 1h0m", "host/4711 ready 0 0 3 0 0 0 1h0m",
 		"CHANNEL STATE QUEUE HELD TAKEN/MIN RATE LAST DIGEST", "#idle open 0 0 0 1/s none", "#slow at its pace for 12s 4 2 0 0.0167/s none",

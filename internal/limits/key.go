@@ -16,6 +16,9 @@ const eachKey = "@key"
 // otherLevels are the levels of drops that no limit makes. A rule of that name would make its drops look like these.
 var otherLevels = []string{LevelMute, "closed", "unpaired", "folded", "room", "operator"}
 
+// IsOfLimit reports whether a level is of a limit. Otherwise no slot helps the events that it drops.
+func IsOfLimit(level string) bool { return !slices.Contains(otherLevels, level) }
+
 // keyHashBytes is the length of a key's hash. Nobody can find two keys with equal hashes of this length.
 const keyHashBytes = 16
 
@@ -40,7 +43,7 @@ func parseLevel(level string) (Rule, error) {
 	if ofKey && (path == "" || path == LevelGlobal || path == LevelCategory) {
 		return Rule{}, fmt.Errorf("%q is reserved, use %q for the keys of each first-level category", level, "*"+eachKey)
 	}
-	if slices.Contains(otherLevels, level) {
+	if !IsOfLimit(level) {
 		return Rule{}, fmt.Errorf("%q is reserved for drops that no limit makes; a category of that name has the limit %s", level, LevelCategory)
 	}
 	pattern, err := event.ParsePattern(path)

@@ -100,8 +100,8 @@ func (w Worker) Problems(at time.Time) (problems []Problem) {
 		problems = append(problems, Problem{"failing", w.Failing})
 	}
 	if w.Unjournaled() {
-		since := screen.Duration(at.Sub(w.Journal.Complete).Truncate(time.Second))
-		problems = append(problems, Problem{"journal", fmt.Sprintf("cannot write it since %s ago: %s", since, w.Journal.Error)})
+		unwritten := screen.Duration(at.Sub(w.Journal.Complete).Truncate(time.Second))
+		problems = append(problems, Problem{"journal", fmt.Sprintf("not written for %s: %s", unwritten, w.Journal.Error)})
 	}
 	return problems
 }
@@ -200,6 +200,9 @@ type Suppressed struct {
 	Open     bool      `json:"open,omitempty"`  // the limit has free slots again, or the mute has ended
 	Never    bool      `json:"never,omitempty"` // the limit has no slots
 }
+
+// OfLimit reports whether a limit suppresses. Otherwise there is no next slot.
+func (s Suppressed) OfLimit() bool { return limits.IsOfLimit(s.Level) }
 
 // OfKeys reports whether a limit of each key suppresses: every key has a next slot of its own.
 func (s Suppressed) OfKeys() bool { return limits.Node{Level: s.Level}.OfKeys() }
