@@ -272,6 +272,13 @@ var sentences = []struct {
 		`is in the room now and waits for the outcome of an earlier event of its key, with the key "db-1", until 10:05:00.000`,
 		"the firing event waits for a slot, until 10:31:40.000",
 	}},
+	{"resolved while its firing event is seen to wait", known{
+		pending: []Pending{withKey(inRoom("pair"), "evt-4711", false), withKey(inRoom("slot"), "evt-4700", true)},
+		record:  store.Explanation{Pair: store.PairWaits, PairUntil: at("10:31:40")},
+	}, []string{
+		`is in the room now and waits for the outcome of an earlier event of its key, with the key "db-1", until 10:05:00.000`,
+		"the firing event evt-4700 of 09:14:02.000 is in the room now and waits for a slot",
+	}},
 	{"back from the room", known{pending: []Pending{inRoom(room.Due)}}, []string{"is back from the room, and the next worker takes it"}},
 	{"lost on its way", known{entries: []journal.Entry{refund(journal.Waiting, func(e *journal.Entry) { e.Reason = "part" })}}, []string{
 		"began to wait at 09:14:02.119 for a worker",

@@ -303,14 +303,14 @@ func (a *asking) sayPair(ctx context.Context, resolved Pending) []string {
 		a.unknown("the pairs cannot be read", err)
 		return sentences
 	}
-	switch until := a.words.stamp(known.PairUntil); known.Pair {
-	case store.PairOpen:
+	until := a.words.stamp(known.PairUntil)
+	switch {
+	case known.Pair == store.PairOpen:
 		sentences = append(sentences, "the message of the firing event is out, and can be resolved until "+until)
-	case store.PairUnderWay:
+	case known.Pair == store.PairUnderWay:
 		sentences = append(sentences, "the firing event has its slots, and is being delivered")
-	case store.PairWaits:
+	case known.Pair == store.PairWaits && len(firing) == 0: // otherwise its own sentence names its place
 		sentences = append(sentences, "the firing event waits for a slot, until "+until)
-	case store.NoPair:
 	}
 	return sentences
 }
