@@ -133,7 +133,7 @@ func fitColumns(rows [][]string, width int) [][]string {
 	}
 	for ; over > 0; over-- {
 		widest := slices.Index(widths, slices.Max(widths))
-		if widths[widest] == narrowestColumn {
+		if widths[widest] <= narrowestColumn {
 			break
 		}
 		widths[widest]--

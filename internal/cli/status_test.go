@@ -107,6 +107,13 @@ func TestStatusOfLongPaths(t *testing.T) {
 	testkit.Contains(t, "status on a terminal", statusText(s, 80), "infras", "…s.refunds ", "…ts.orders ", "10 of 10")
 }
 
+// A narrow terminal shows the first columns whole: a number without its middle is another number.
+func TestStatusOnANarrowTerminal(t *testing.T) {
+	t.Parallel()
+	s := status.Status{Limits: []status.Limit{{Use: limits.Use{Path: "payments", Level: "category", Limit: "1000/30m", Used: 31, Size: 1000}}}}
+	testkit.Contains(t, "status on a narrow terminal", statusText(s, 40), "payments  1000/30m  31 of 1000  now")
+}
+
 func TestStatusShowsTheFullestLimits(t *testing.T) {
 	t.Parallel()
 	var s status.Status
