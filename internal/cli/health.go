@@ -55,9 +55,9 @@ func newHealthCommand() *cobra.Command {
 	return command
 }
 
-// awaitReady asks until a worker is ready. If time runs out, the error has the last answer.
+// awaitReady asks until a worker is ready. If time runs out or the context ends, the error has the last answer.
 func awaitReady(ctx context.Context, address string, wait time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, wait)
+	ctx, cancel := context.WithTimeoutCause(ctx, wait, fmt.Errorf("not ready within %s", wait))
 	defer cancel()
 	var last error
 	for {
@@ -69,7 +69,7 @@ func awaitReady(ctx context.Context, address string, wait time.Duration) error {
 			last = err
 		}
 		if !await.For(ctx, 100*time.Millisecond) {
-			return fmt.Errorf("not ready within %s: %w", wait, last)
+			return fmt.Errorf("%w: %w", context.Cause(ctx), last)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -65,4 +67,13 @@ func TestHealthWaits(t *testing.T) {
 	requireFailure(t, Usage, "health --wait soon", "expected a number with a unit")
 	requireFailure(t, Usage, "health --wait 0s", "--wait 0s is not above 0")
 	requireFailure(t, Usage, "health --wait -5s", "expected a number with a unit")
+}
+
+// Who interrupts the wait does not read that the time was over.
+func TestInterruptedWait(t *testing.T) {
+	t.Parallel()
+	interrupt := errors.New("interrupt signal received")
+	ctx, stop := context.WithCancelCause(t.Context())
+	stop(interrupt)
+	testkit.Fails(t, "an interrupted wait", awaitReady(ctx, "127.0.0.1:1", time.Minute), interrupt, "interrupt signal received: ")
 }
