@@ -203,7 +203,7 @@ func TestSettingsMismatch(t *testing.T) {
 	}
 	d.wantScreen("settings differ: NOTIFIER_GLOBAL_LIMIT is")
 	run(t, d.settings(), "check").want(0, "warn  settings of the workers", "NOTIFIER_GLOBAL_LIMIT", "50/30m")
-	run(t, d.settings("CATEGORY_LIMIT", "7/1h"), "check").want(0, "NOTIFIER_CATEGORY_LIMIT is", "7/1h on here")
+	run(t, d.settings("CATEGORY_LIMIT", "7/1h"), "check").want(0, "NOTIFIER_CATEGORY_LIMIT is", "7/1h on your side")
 
 	other.stop()
 	workers.awaitSum(0, "notifier_settings_mismatch")

@@ -351,7 +351,7 @@ func (c *check) workers(ctx context.Context, connection *stream.Connection) {
 			c.warn("worker "+name, problem.What+": "+problem.Why)
 		}
 	}
-	mismatches := inspect.Mismatches(theirs.Reports, status.Worker{Settings: c.compared(), Name: "here"})
+	mismatches := inspect.Mismatches(theirs.Reports, status.Worker{Settings: c.compared(), Name: "your side"})
 	if differences := inspect.DescribeMismatches(mismatches); differences != "" {
 		c.warn(subject, differences)
 	} else {

@@ -162,7 +162,7 @@ func TestCheckTheWorkersLimits(t *testing.T) {
 	)
 	t.Setenv("NOTIFIER_GLOBAL_LIMIT", "50/30m")
 	_, text = checked()
-	testkit.Contains(t, "check", text, "NOTIFIER_GLOBAL_LIMIT is 50/30m on here, 60/30m on pod-1")
+	testkit.Contains(t, "check", text, "NOTIFIER_GLOBAL_LIMIT is 50/30m on your side, 60/30m on pod-1")
 }
 
 // check names the row of the table of power failures, and what the users may not ask for.

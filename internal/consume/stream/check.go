@@ -159,8 +159,8 @@ func (c *check) stream(ctx context.Context, wanted jetstream.StreamConfig, fit f
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		isTaken := func(subject string) bool { return c.try(ctx, strings.Replace(subject, ">", "check", 1)) == nil }
 		if c.Provision && slices.ContainsFunc(wanted.Subjects, isTaken) {
-			return "", fmt.Errorf("absent, and no worker can create it: another stream has a subject of %s; correct %s",
-				strings.Join(wanted.Subjects, ", "), c.settingOf(wanted.Name))
+			return "", fmt.Errorf("absent, and no worker can create it: another stream has a subject of %s; correct %s, or %s if this is another deployment",
+				strings.Join(wanted.Subjects, ", "), c.settingOf(wanted.Name), c.subjectSettingOf(wanted.Name))
 		}
 		return "absent; the worker creates it: " + bounds(wanted), c.absent(err, "$JS.API.STREAM.CREATE."+wanted.Name)
 	case err != nil:
@@ -337,6 +337,14 @@ func (c *check) settingOf(stream string) string {
 		return "NOTIFIER_DLQ_STREAM"
 	}
 	return "NOTIFIER_JOURNAL_STREAM"
+}
+
+// subjectSettingOf returns the setting of a stream's subjects.
+func (c *check) subjectSettingOf(stream string) string {
+	if stream == c.Names.DeadLetterStream {
+		return "NOTIFIER_DLQ_SUBJECT"
+	}
+	return "NOTIFIER_NATS_SUBJECT"
 }
 
 func (c *check) stored(ctx context.Context, stream, subject string) (note string, err error) {

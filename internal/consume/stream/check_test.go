@@ -106,8 +106,8 @@ var checksOfPresence = map[string]checkCase{
 		lettersStored: "!no stream takes them", permissionsFound: "is allowed",
 	}},
 	"another stream has the subjects": {setUp: provisioned, provision: true, names: func(n *Names) { n.Stream, n.RoomStream, n.DeadLetterStream = "E", "R", "D" }, want: expected{
-		`nats stream "E"`: "!no worker can create it: another stream has a subject of notify, notify.>; correct NOTIFIER_NATS_STREAM", `nats stream "R"`: "!correct NOTIFIER_ROOM_STREAM",
-		`nats stream "D"`: "!correct NOTIFIER_DLQ_STREAM",
+		`nats stream "E"`: "!no worker can create it: another stream has a subject of notify, notify.>; correct NOTIFIER_NATS_STREAM, or NOTIFIER_NATS_SUBJECT if", `nats stream "R"`: "!correct NOTIFIER_ROOM_STREAM",
+		`nats stream "D"`: "!correct NOTIFIER_DLQ_STREAM, or NOTIFIER_DLQ_SUBJECT if this is another deployment",
 	}},
 	"nothing is there, and can be made": {provision: true, want: expected{
 		eventConsumer: "the worker creates it", roomConsumer: "the worker creates it", eventStream: "creates it: at most 64MiB, for 7d", roomStream: "creates it: no bound",
