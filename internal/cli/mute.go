@@ -302,7 +302,7 @@ func (m *muteCommand) list(ctx context.Context, _ []string) error {
 		case mute.Until.IsZero():
 			when = mute.Every + ", next " + screen.Local(mute.Next)
 		case !mute.Until.After(time.Now()):
-			when += ", which no worker has stored yet"
+			when += ", and in force until a worker has stored its end"
 		}
 		if mute.Fault != "" {
 			when = "not at all: " + mute.Fault

@@ -81,7 +81,7 @@ func (h *handler) split(body io.Reader, asked request, in *room) ([]byte, *probl
 	}
 	if refusal != nil {
 		if stored := g.outbox.stored; stored > 0 {
-			refusal.Detail += fmt.Sprintf("; %d alerts are stored", stored)
+			refusal.Detail += fmt.Sprintf("; stored alerts: %d", stored)
 		}
 		return nil, refusal
 	}

@@ -119,7 +119,7 @@ func TestStreamedGroup(t *testing.T) {
 
 	broken := d.post("/v1/alertmanager/c", groupOf(alerts...)[:2<<20])
 	testkit.Equal(t, broken.status, http.StatusBadRequest, "status of half a body: %s", broken.body)
-	if said := broken.receipt(t); said.Reason != "bad_json" || !strings.Contains(said.Detail, "alerts are stored") {
+	if said := broken.receipt(t); said.Reason != "bad_json" || !strings.Contains(said.Detail, "stored alerts: ") {
 		t.Errorf("half a body: got %q, want what is stored", said.Detail)
 	}
 	small := d.left()
@@ -152,7 +152,7 @@ func TestRefusedAlerts(t *testing.T) {
 		got := d.post("/v1/alertmanager/"+string(rune('a'+i)), groupOf(test.alerts...))
 		testkit.Equal(t, got.status, test.status, "status of %s: %s", test.name, got.body)
 		detail := got.receipt(t).Detail
-		if !strings.Contains(detail, test.says) || test.stored > 0 && !strings.HasSuffix(detail, fmt.Sprintf("; %d alerts are stored", test.stored)) {
+		if !strings.Contains(detail, test.says) || test.stored > 0 && !strings.HasSuffix(detail, fmt.Sprintf("; stored alerts: %d", test.stored)) {
 			t.Errorf("%s: got %q, want %q", test.name, detail, test.says)
 		}
 		testkit.Equal(t, d.left()-before, test.stored, "stored messages of %s", test.name)
@@ -174,7 +174,7 @@ func TestGroupInAnOutage(t *testing.T) {
 	got := d.post("/v1/alertmanager/a", body)
 	testkit.Equal(t, got.status, http.StatusServiceUnavailable, "status of %s", got.body)
 	testkit.Equal(t, got.header.Get("Retry-After"), "2", "Retry-After")
-	testkit.Contains(t, "answer", got.body, "250 alerts are stored")
+	testkit.Contains(t, "answer", got.body, "stored alerts: 250")
 	testkit.Equal(t, d.counts.Get("refused anyone"), 0, "refused requests")
 	testkit.Equal(t, d.counts.Get("unstored anyone"), 1, "requests that NATS did not store")
 	refuse.body = ""

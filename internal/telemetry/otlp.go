@@ -219,7 +219,12 @@ func (c *otlpClient) post(ctx context.Context, body []byte) error {
 		return backoff.Permanent(fmt.Errorf("sending spans to %s: the answer is %s", c.host, answer.Status))
 	}
 	failure := fmt.Errorf("sending spans to %s: the answer is %s", c.host, answer.Status)
-	if seconds, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil && seconds > 0 {
+	after := answer.Header.Get("Retry-After")
+	seconds, err := strconv.Atoi(after)
+	if date, noDate := http.ParseTime(after); noDate == nil {
+		seconds, err = int(time.Until(date)/time.Second)+1, nil
+	}
+	if err == nil && seconds > 0 {
 		longest := int(c.timeout/time.Second) + 1 // a longer wait ends with the timeout
 		return fmt.Errorf("%w: %w", failure, backoff.RetryAfter(min(seconds, longest)))
 	}

@@ -125,7 +125,7 @@ func TestTracesAreSent(t *testing.T) {
 
 // TestRetryAfter has a collector that takes nothing name the time of the next request. Neither zero nor a huge time makes a storm of requests.
 func TestRetryAfter(t *testing.T) {
-	for after, most := range map[string]int64{"0": 5, "9223372037": 1, "1000000": 1} {
+	for after, most := range map[string]int64{"0": 5, "9223372037": 1, "1000000": 1, "Fri, 31 Dec 9999 23:59:59 GMT": 1} {
 		t.Run(after, func(t *testing.T) {
 			var requests, lost atomic.Int64
 			collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
