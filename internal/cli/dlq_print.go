@@ -96,7 +96,7 @@ func (d *dlqCommand) report(results changes, a action) error {
 		case a.done:
 			done++
 		case deadletters.Finished:
-			_, _ = fmt.Fprintf(d.problems, "letter %d: an interrupted replay had sent it on before; it is removed\n", l.Number)
+			_, _ = fmt.Fprintf(d.problems, "letter %d: an earlier replay has sent it on; it is removed\n", l.Number)
 		case deadletters.Gone:
 			_, _ = fmt.Fprintf(d.problems, "letter %d: it is not there any more\n", l.Number)
 		default:

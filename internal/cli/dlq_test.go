@@ -273,7 +273,7 @@ func TestDLQReplayRunAgain(t *testing.T) {
 	requireHeld(t, js, 1, 1)
 	testkit.SetSettings(t, map[string]string{"NATS_URL": natsServer.URL})
 	output, problems, err := dlq(t, "replay", "--all")
-	if err != nil || strings.TrimSpace(output) != "replayed 0 letters" || problems != "letter 1: an interrupted replay had sent it on before; it is removed\n" {
+	if err != nil || strings.TrimSpace(output) != "replayed 0 letters" || problems != "letter 1: an earlier replay has sent it on; it is removed\n" {
 		t.Errorf("the second replay: got %q, %q and %v, want the letter removed", output, problems, err)
 	}
 	requireHeld(t, js, 1, 0)
