@@ -128,7 +128,7 @@ func TestRecurringMute(t *testing.T) {
 	d.publish(subjectPrefix+".db", eventBody("before"))
 	d.awaitEmpty()
 	d.post("before")
-	testkit.Contains(t, "shown", d.notifier("mute", "db", "--every", inForce, "--reason", "vacuum"), "db is muted until ")
+	testkit.Contains(t, "shown", d.notifier("mute", "db", "--every", inForce, "--reason", "vacuum"), "db is muted "+inForce+", next at ", "db is muted until ")
 	d.publish(subjectPrefix+".db", eventBody("muted"))
 	d.awaitEmpty()
 	testkit.Equal(t, len(d.posts("muted")), 0, "posts during the window")

@@ -187,9 +187,10 @@ func (m *muteCommand) mute(ctx context.Context, arguments []string) error {
 	}
 	path := set.Name.MutedPath()
 	m.command.warnOfPath(path)
+	if m.every != "" {
+		_, _ = fmt.Fprintf(m.command.out, "%s is muted %s, next at %s\n", path, set.Muting.Every, screen.Local(nextWindow(m.weekly)))
+	}
 	if set.Until.IsZero() {
-		begin, _ := m.weekly.Next(time.Now())
-		_, _ = fmt.Fprintf(m.command.out, "%s is muted %s, next at %s\n", path, set.Muting.Every, screen.Local(begin))
 		return nil
 	}
 	_, _ = fmt.Fprintf(m.command.out, "%s is muted until %s%s\n", path, screen.Local(set.Until), spared(set.Muting.Spare))
@@ -332,11 +333,16 @@ func newShownMute(c overrides.Change) shownMute {
 		shown.Fault = plain.Line(err.Error())
 		return shown
 	}
+	shown.Next = nextWindow(weekly).UTC()
+	return shown
+}
+
+// nextWindow returns when the next window begins. The present window is a mute of its own, unless somebody has ended it.
+func nextWindow(weekly schedule.Weekly) time.Time {
 	now := time.Now()
 	begin, end := weekly.Next(now)
-	if !begin.After(now) { // the present window is a mute of its own, unless somebody has ended it
+	if !begin.After(now) {
 		begin, _ = weekly.Next(end)
 	}
-	shown.Next = begin.UTC()
-	return shown
+	return begin
 }

@@ -148,13 +148,13 @@ func Header(text string) string {
 	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }), " ")
 }
 
-// Nearest returns the name nearest to a text, if they differ in few characters: one, and one more for each four bytes of the text. It
-// returns "" if there is none or the text itself is a name.
+// Nearest returns the name nearest to a text, if they differ in few characters: one, and one more for each four bytes of the text, but not in
+// all. It returns "" if there is none or the text itself is a name.
 func Nearest(text string, names []string) string {
 	const always, each = 1, 4
 	best, least := "", always+len(text)/each+1
 	for _, name := range names {
-		if distance := levenshtein.Distance(text, name, nil); distance < least {
+		if distance := levenshtein.Distance(text, name, nil); distance < min(least, max(len(text), len(name))) {
 			best, least = name, distance
 		}
 	}

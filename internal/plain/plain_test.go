@@ -81,7 +81,7 @@ func TestTitle(t *testing.T) {
 
 func TestNearest(t *testing.T) {
 	t.Parallel()
-	names := []string{"payments", "payments.refunds", "security", "db"}
+	names := []string{"payments", "payments.refunds", "security", "db", "h"}
 	for text, want := range map[string]string{
 		"paymets": "payments", "payment.refund": "payments.refunds", "securty": "security", "d": "db",
 		"payments": "", "deploys": "", "": "", "x": "",
