@@ -196,7 +196,7 @@ func TestLimiterCannotRefresh(t *testing.T) {
 		reason  string
 	}
 	testkit.Each(t, map[string]refreshCase{
-		"no way to":             {nil, "notifier limits adopt"},
+		"no way to":             {nil, "another deployment needs a NOTIFIER_REDIS_PREFIX of its own"},
 		"failing":               {func(context.Context, *limiterKit, limits.Ruleset) error { return errors.New("no bucket") }, "cannot be read: no bucket"},
 		"finding nothing newer": {func(context.Context, *limiterKit, limits.Ruleset) error { return nil }, "notifier limits adopt"},
 	}, func(t *testing.T, test refreshCase) {

@@ -208,7 +208,7 @@ func (s *staleness) ready() error {
 }
 
 // errWentBack names the command for operators: only they know which of two states should be in force.
-var errWentBack = errors.New("what can be read is older, as after a restore; notifier limits adopt puts that in force")
+var errWentBack = errors.New("what can be read is older: after a restore, notifier limits adopt puts that in force; another deployment needs a NOTIFIER_REDIS_PREFIX of its own")
 
 // reason returns why newer limits cannot be fetched. The caller holds the lock.
 func (s *staleness) reason() error {
