@@ -292,6 +292,8 @@ var sentences = []struct {
 		denied(e)
 		e.ID, e.Count, e.LastID, e.LastSequence, e.Channel = "another", 12, "evt-4711", 4800, ""
 	})}}, []string{"dropped at 09:14:02.119 by category 10/30m: it was full"}},
+	{"blocked", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) { e.Level, e.Limit, e.Channel = "payments", "0/1h", "" })}},
+		[]string{"dropped at 09:14:02.119 by payments 0/1h, which lets nothing through"}},
 	{"the last of those folded", known{entries: []journal.Entry{asLast(journal.Folded, func(e *journal.Entry) {
 		e.Number, e.Message, e.Flapping = 37, at("09:02:00"), true
 	})}}, []string{"folded at 09:14:02.119 into a message of its key"}},
@@ -369,6 +371,8 @@ func TestNow(t *testing.T) {
 			"an event of payments.refunds would be denied now by category 10/30m: 10 of 10 used, the next slot opens at 10:05:00"},
 		"a category, full, with delays": {Question{Category: "payments"}, ofCategory(10, 5*time.Minute), "it would wait for a slot",
 			"an event of payments would be denied now by category 10/30m: 10 of 10 used, the next slot opens at 10:05:00; it would wait for a slot"},
+		"blocked, with delays": {single, store.Explanation{Denial: &limits.Use{Level: "payments", Limit: "0/1h", Used: 2}}, "it would wait for a slot",
+			"an event of payments.refunds would be denied now by payments 0/1h, which lets nothing through"},
 		"muted": {single, store.Explanation{Muted: &limits.Mute{Path: "payments", Reason: "upgrade", By: "ann", Spare: "critical", Until: at("11:00:00")}}, "",
 			"an event of payments.refunds would be dropped now: payments is muted until 11:00:00, except critical events by ann: upgrade"},
 		"a limit of each key": {Question{Category: "payments"}, store.Explanation{OfKeys: []limits.Node{

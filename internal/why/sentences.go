@@ -153,7 +153,10 @@ func (w words) sayDenial(e journal.Entry) string {
 	if e.Cost > 1 {
 		text += fmt.Sprintf(" (the event takes %d slots)", e.Cost)
 	}
+	limit, err := limits.Parse(e.Limit)
 	switch {
+	case err == nil && len(limit) == 1 && limit[0].Capacity() == 0:
+		return text + ", which lets nothing through"
 	case e.Size > 0 && int64(e.Cost) > e.Size:
 		return text + fmt.Sprintf(": it can never fit, since the limit has %d slots", e.Size)
 	case e.Used > 0:
@@ -368,8 +371,11 @@ func (w words) sayNow(one kind, known store.Explanation) string {
 		}
 		return text
 	}
-	text := fmt.Sprintf("an event of %s would be denied now by %s %s: %d of %d used",
-		one, denial.Level, denial.Limit, denial.Used, denial.Size)
+	text := fmt.Sprintf("an event of %s would be denied now by %s %s", one, denial.Level, denial.Limit)
+	if denial.Size == 0 {
+		return text + ", which lets nothing through"
+	}
+	text += fmt.Sprintf(": %d of %d used", denial.Used, denial.Size)
 	if denial.Next != nil {
 		text += ", the next slot opens at " + w.second(*denial.Next)
 	}
