@@ -153,5 +153,7 @@ func TestRecurringMute(t *testing.T) {
 
 	workers.stop() // nobody stores that a mute has ended
 	d.notifier("mute", "db", "--for", "1s", "--reason", "a moment")
-	testkit.Eventually(t, "the mute to have ended", func() bool { return strings.Contains(d.notifier("mutes"), "in force until a worker has stored its end") })
+	testkit.Eventually(t, "the mute to have ended", func() bool {
+		return strings.Contains(d.notifier("mutes"), "in force until a worker has stored its end")
+	})
 }
