@@ -80,8 +80,7 @@ func (l *Limiter) findPlans(ctx context.Context, requests []store.Request) ([]st
 
 // decideAnew decides about events without a plan.
 func (l *Limiter) decideAnew(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
-	resolving := partOf(requests, func(i int) bool { return requests[i].AsksForPair() })
-	if len(resolving.requests) == 0 { // as a rule: nothing is copied
+	if !slices.ContainsFunc(requests, store.Request.AsksForPair) { // as a rule: nothing is copied
 		return l.decideByLimits(ctx, requests)
 	}
 	decisions := make([]store.Decision, len(requests))
@@ -93,15 +92,13 @@ func (l *Limiter) decideAnew(ctx context.Context, requests []store.Request) ([]s
 		}
 		limited.put(decided, decisions)
 	}
-	decided, err := l.askUnlessOut(ctx, resolving.requests, l.asker.byPairs, l.answers.deferred) // only Redis knows which pairs are open
-	if err != nil && len(limited.requests) == 0 {
-		return nil, err
-	}
-	if err != nil {
-		decided = l.answers.deferred(resolving.requests, err)
-	}
-	resolving.put(decided, decisions)
-	return decisions, nil
+	return answerOthers(ctx, requests, decisions, func(ctx context.Context, resolving []store.Request) ([]store.Decision, error) {
+		decided, err := l.askUnlessOut(ctx, resolving, l.asker.byPairs, l.answers.deferred) // only Redis knows which pairs are open
+		if err != nil && len(limited.requests) > 0 {
+			return l.answers.deferred(resolving, err), nil
+		}
+		return decided, err
+	})
 }
 
 // decideByLimits lets Redis or the failure policy decide.

@@ -65,10 +65,7 @@ func (o *outage) current() (outageState, error) {
 	return o.state, o.cause
 }
 
-func (o *outage) isAnswering() bool {
-	state, _ := o.current()
-	return state == answering
-}
+func (o *outage) isAnswering() bool { return o.mustAnswer() == nil }
 
 // mustAnswer returns nil if Redis answers, and otherwise the reason why it does not.
 func (o *outage) mustAnswer() error {

@@ -26,12 +26,6 @@ type granted struct {
 	sent chan struct{} // closed once Redis has the end of the grant or cannot take it; nil: nobody waits for that end
 }
 
-// owed returns what is closed once Redis has the end of the grant or cannot take it. The caller holds the lock.
-func (g *granted) owed() <-chan struct{} {
-	g.sent = make(chan struct{})
-	return g.sent
-}
-
 // leaveReplay records that Redis has the end of the grant or cannot take it. The caller holds the lock.
 func (g *granted) leaveReplay() {
 	if g.sent != nil {
@@ -90,11 +84,11 @@ func (r *replay) owesFinish(g *granted, receipt string) (owed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g.delivered(receipt)
-	r.remember(g)
 	if g.local && !g.Lease.Request.Attempted {
+		r.remember(g)
 		return nil
 	}
-	return g.owed()
+	return r.owe(g)
 }
 
 // owesRefund queues a refund that Redis did not take.
@@ -102,8 +96,7 @@ func (r *replay) owesRefund(g *granted) (owed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g.refunded = true
-	r.remember(g)
-	return g.owed()
+	return r.owe(g)
 }
 
 // disown removes a refunded grant from the replay queue. If the grant is not queued, because the admission is being sent or Redis has it from an
@@ -117,8 +110,14 @@ func (r *replay) disown(g *granted) (disowned bool, owed <-chan struct{}) {
 		return true, nil
 	}
 	g.refunded = true
+	return false, r.owe(g)
+}
+
+// owe queues a grant, and returns what is closed once Redis has the end of the grant or cannot take it. The caller holds the lock.
+func (r *replay) owe(g *granted) <-chan struct{} {
 	r.remember(g)
-	return false, g.owed()
+	g.sent = make(chan struct{})
+	return g.sent
 }
 
 // remember queues a grant for replay to Redis. The caller holds the lock.
