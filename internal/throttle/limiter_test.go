@@ -164,7 +164,7 @@ func TestLimiterUsageMetrics(t *testing.T) {
 	limiter.Adopt(limits.Ruleset{Tree: tree})
 	testkit.EqualSlices(t, limiter.metrics.levels, []string{limits.LevelGlobal, "new"}, "levels")
 	limiter.metrics.used, limiter.metrics.size = testkit.Counts{}, testkit.Counts{}
-	limiter.usage.show(before, before.Path("a.b"), [][]int64{{4}, {4, 4}, {4}}, [][]time.Duration{{0}, {0, 0}, {0}})
+	limiter.usage.show(before, before.Path("a.b"), [][]limits.Use{{useOf(t, "a.b", "4/1h", 4)}})
 	testkit.EqualMaps(t, limiter.metrics.used.All(), nil, "used of limits that are gone")
 	testkit.EqualMaps(t, limiter.metrics.size.All(), nil, "sizes of limits that are gone")
 	check(map[string]int{limits.LevelGlobal: 0})
@@ -206,8 +206,8 @@ func TestLimiterConcurrentGrants(t *testing.T) {
 		}
 	})
 	want := int64(8 * 10 * 6) // two of eight were returned
-	counts := testkit.Must(limiter.o.Redis.Readings.Usage(t.Context(), limiter.o.Tree.Path("a")))(t)
-	testkit.Equal(t, counts[0][0], want, "slots taken in Redis")
+	uses := testkit.Must(limiter.o.Redis.Readings.Uses(t.Context(), limiter.o.Tree.Path("a")))(t)
+	testkit.Equal(t, uses[0][0].Used, want, "slots taken in Redis")
 	testkit.Equal(t, limiter.grants.mirror.memory.Usage(limiter.o.Tree.Path("a"))[0][0], want, "slots taken locally")
 	limiter.metrics.wantRefunded(t, 8*10*2)
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/expiring"
@@ -45,18 +46,13 @@ type Usage struct {
 	uses    *expiring.Map[usesKey, []limits.Use] // of the limits on a category's path
 	adopted chan struct{}                        // has an element when new limits are in force whose use was not read
 
-	mu       sync.Mutex
-	tree     *store.Routes
-	known    map[string]bool   // levels with a node that was read
-	touched  byPath[time.Time] // when categories were last evaluated, recalled or seen with slots in use, until freeKept has passed
-	recalled bool              // touched has the categories of events that were delivered before the start
-	latest   []latestUse       // as read last; nil: not read with the tree in force, or not since the last failure
-}
+	recalled atomic.Bool // touched has the categories of events that were delivered before the start
 
-// latestUse is the use of a limit by events without a guarantee.
-type latestUse struct {
-	limits.Use
-	opens time.Time // its next slot, as Redis answered; in the past: it has one
+	mu      sync.Mutex
+	tree    *store.Routes
+	known   map[string]bool   // levels with a node that was read
+	touched byPath[time.Time] // when categories were last evaluated, recalled or seen with slots in use, until freeKept has passed
+	latest  []limits.Use      // as read last; nil: not read with the tree in force, or not since the last failure
 }
 
 // usesKey is a category in the limits of one moment.
@@ -119,12 +115,12 @@ func (u *Usage) refresh(ctx context.Context) error {
 			return err
 		}
 	}
-	used, waits, err := u.redis.Readings.Uses(ctx, nodes)
+	uses, err := u.redis.Readings.Uses(ctx, nodes)
 	if err != nil {
 		return err
 	}
-	u.show(tree, nodes, used, waits)
-	byPath := usedByPath(nodes, used)
+	u.show(tree, nodes, uses)
+	byPath := usesByPath(nodes, uses)
 	for _, category := range categories {
 		u.learn(category, asked, tree, byPath)
 	}
@@ -142,10 +138,7 @@ func (u *Usage) unread() {
 
 // recall tracks, once, the categories of the events that were delivered before this instance started.
 func (u *Usage) recall(ctx context.Context) error {
-	u.mu.Lock()
-	recalled := u.recalled
-	u.mu.Unlock()
-	if recalled {
+	if u.recalled.Load() {
 		return nil
 	}
 	categories, err := u.redis.Readings.Delivered(ctx, recalledEvents)
@@ -155,9 +148,7 @@ func (u *Usage) recall(ctx context.Context) error {
 	for _, category := range categories {
 		u.touch(category)
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.recalled = true
+	u.recalled.Store(true)
 	return nil
 }
 
@@ -181,21 +172,17 @@ func (u *Usage) nodes() (tree *store.Routes, nodes []limits.Node, categories []s
 
 // show exports the usage of nodes, if it was read with the tree in force. A level that was read before, but has no node here, has no slots
 // in use.
-func (u *Usage) show(tree *store.Routes, nodes []limits.Node, used [][]int64, waits [][]time.Duration) {
+func (u *Usage) show(tree *store.Routes, nodes []limits.Node, uses [][]limits.Use) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.tree != tree {
 		return
 	}
-	u.latest = []latestUse{}
-	now := time.Now()
-	for i, node := range nodes {
+	u.latest = append([]limits.Use{}, slices.Concat(uses...)...)
+	for _, node := range nodes {
 		u.known[node.Level] = true
-		for l, limit := range node.Limits {
-			u.latest = append(u.latest, latestUse{limits.UseOf(node, limit, used[i][l]), now.Add(waits[i][l])})
-		}
 	}
-	for _, use := range store.FullestOf(tree.Tree, nodes, used) {
+	for _, use := range store.FullestOf(tree.Tree, uses) {
 		if u.known[use.Level] {
 			u.metrics.LimitUsed(use.Level, use.Used)
 			u.metrics.LimitSize(use.Level, use.Size)
@@ -206,13 +193,13 @@ func (u *Usage) show(tree *store.Routes, nodes []limits.Node, used [][]int64, wa
 // forgetIdle stops tracking categories that have had no slots in use below the root for freeKept, and were not evaluated for that long. While a
 // category has no limit there, its slots are not known: a live limit may count them again. Such a category is forgotten only to make room for
 // other categories, and any category without slots in use at the time asked may be forgotten for that.
-func (u *Usage) forgetIdle(asked time.Time, tree *store.Routes, categories []string, byPath map[string][]int64) {
+func (u *Usage) forgetIdle(asked time.Time, tree *store.Routes, categories []string, byPath map[string][]limits.Use) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.tree != tree {
 		return
 	}
-	isTaken := func(slots int64) bool { return slots > 0 }
+	isTaken := func(use limits.Use) bool { return use.Used > 0 }
 	isLimited := func(n limits.Node) bool { return n.Path != "" }
 	inUse := func(n limits.Node) bool { return isLimited(n) && slices.ContainsFunc(byPath[n.Path], isTaken) }
 	for _, category := range categories {
@@ -227,22 +214,24 @@ func (u *Usage) forgetIdle(asked time.Time, tree *store.Routes, categories []str
 	}
 }
 
-// learn caches and returns the uses of the limits on a category's path. byPath has the used slots by the paths of nodes.
-func (u *Usage) learn(category string, asked time.Time, tree *store.Routes, byPath map[string][]int64) []limits.Use {
+// learn caches and returns the uses of the limits on a category's path, without the times of their next slots. byPath has the uses by the
+// paths of nodes.
+func (u *Usage) learn(category string, asked time.Time, tree *store.Routes, byPath map[string][]limits.Use) []limits.Use {
 	var uses []limits.Use
 	for _, node := range tree.Path(category) {
-		for l, used := range byPath[node.Path] {
-			uses = append(uses, limits.UseOf(node, node.Limits[l], used))
-		}
+		uses = append(uses, byPath[node.Path]...)
+	}
+	for i := range uses {
+		uses[i].Next = nil
 	}
 	u.uses.PutLater(usesKey{tree, category}, uses, asked.Add(usesKept))
 	return uses
 }
 
-func usedByPath(nodes []limits.Node, used [][]int64) map[string][]int64 {
-	byPath := make(map[string][]int64, len(nodes))
+func usesByPath(nodes []limits.Node, uses [][]limits.Use) map[string][]limits.Use {
+	byPath := make(map[string][]limits.Use, len(nodes))
 	for i, node := range nodes {
-		byPath[node.Path] = used[i]
+		byPath[node.Path] = uses[i]
 	}
 	return byPath
 }
@@ -261,10 +250,10 @@ func (u *Usage) Latest() (uses []limits.Use, known bool) {
 	u.mu.Unlock()
 	now := time.Now()
 	for _, use := range latest {
-		if opens := use.opens.UTC(); opens.After(now) {
-			use.Next = &opens
+		if use.Next != nil && !use.Next.After(now) {
+			use.Next = nil // it has a slot by now
 		}
-		uses = append(uses, use.Use)
+		uses = append(uses, use)
 	}
 	return uses, latest != nil
 }
@@ -280,11 +269,11 @@ func (u *Usage) Uses(ctx context.Context, category string) []limits.Use {
 		return nil
 	}
 	nodes := tree.Path(category)
-	used, err := u.redis.Readings.Usage(ctx, nodes)
+	uses, err := u.redis.Readings.Uses(ctx, nodes)
 	if err != nil {
 		return nil
 	}
-	return u.learn(category, asked, tree, usedByPath(nodes, used))
+	return u.learn(category, asked, tree, usesByPath(nodes, uses))
 }
 
 // NodeOf returns the node where the rule of a level limits a category. For a rule of each key, it is the node of the path.

@@ -358,9 +358,9 @@ func TestLimiterTracksACategoryEvaluatedMeanwhile(t *testing.T) {
 	limiter.usage.touch("limited")
 	asked := time.Now()
 	tree, nodes, categories := limiter.usage.nodes()
-	used := testkit.Must(limiter.usage.redis.Readings.Usage(t.Context(), nodes))(t)
+	uses := testkit.Must(limiter.usage.redis.Readings.Uses(t.Context(), nodes))(t)
 	limiter.one(store.Admitted, request("first", "limited"))
-	limiter.usage.forgetIdle(asked, tree, categories, usedByPath(nodes, used))
+	limiter.usage.forgetIdle(asked, tree, categories, usesByPath(nodes, uses))
 	testkit.Eventually(t, "the use of the category", func() bool { // the limiter may show an older reading meanwhile
 		return limiter.usage.refresh(t.Context()) == nil && len(limiter.latest()) == 1
 	})

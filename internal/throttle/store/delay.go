@@ -101,24 +101,19 @@ func slowestOf(n limits.Node) (limit limits.Limit, apart time.Duration) {
 type queueIndex struct {
 	store       *Queues
 	tree        *Routes
-	rooms       numbering[string] // by first-level category
+	rooms       *levelIndex
 	queues      numbering[string] // by key
-	roomKeys    []string
 	queueKeys   []string
 	definitions []any // of the queues, for turn.lua
 }
 
 func (r *Queues) newQueueIndex() *queueIndex {
-	return &queueIndex{store: r, tree: r.d.rules().InForce, rooms: make(numbering[string]), queues: make(numbering[string])}
+	return &queueIndex{store: r, tree: r.d.rules().InForce, rooms: newLevelIndex(r.d.keys.room), queues: make(numbering[string])}
 }
 
 // of appends the numbers of the queues of an event to the arguments, and returns the number of its room.
 func (x *queueIndex) of(arguments []any, request Request) ([]any, int) {
-	first, nodes := event.FirstLevel(request.Category), x.tree.Route(request.Category, request.Key).nodes
-	room, isNew := x.rooms.of(first)
-	if isNew {
-		x.roomKeys = append(x.roomKeys, x.store.d.keys.room(first))
-	}
+	room, nodes := x.rooms.of(event.FirstLevel(request.Category)), x.tree.Route(request.Category, request.Key).nodes
 	arguments = append(arguments, len(nodes))
 	for i, key := range x.store.queueKeys(request.Category, nodes) {
 		number, isNew := x.queues.of(key)
@@ -147,8 +142,8 @@ func (r *Queues) Turns(ctx context.Context, requests []Request) ([]Decision, err
 		events = append(events, request.eventKey(), request.Message.Stored.UnixMicro(), request.queueMember())
 		events, _ = index.of(events, request)
 	}
-	keys := slices.Concat([]string{r.d.keys.calls, r.d.keys.leased, r.d.keys.done}, index.roomKeys, index.queueKeys)
-	arguments := slices.Concat([]any{len(index.roomKeys), len(index.queueKeys)}, index.definitions, events)
+	keys := slices.Concat([]string{r.d.keys.calls, r.d.keys.leased, r.d.keys.done}, index.rooms.keys, index.queueKeys)
+	arguments := slices.Concat([]any{len(index.rooms.keys), len(index.queueKeys)}, index.definitions, events)
 	numbers, err := r.d.runner.RunNumbers(ctx, "asking whose turn it is", lua.Turn, keys, arguments, 2*len(requests))
 	if err != nil {
 		return nil, err
@@ -175,8 +170,8 @@ func (r *Queues) Leave(ctx context.Context, requests []Request) error {
 		queues, room := index.of(nil, request)
 		events = append(append(events, request.eventKey(), room, request.queueMember()), queues...)
 	}
-	keys := slices.Concat([]string{r.d.keys.calls}, index.roomKeys, index.queueKeys)
-	_, err := r.d.runner.RunInt(ctx, "leaving the queue", lua.Leave, keys, append([]any{len(index.roomKeys)}, events...))
+	keys := slices.Concat([]string{r.d.keys.calls}, index.rooms.keys, index.queueKeys)
+	_, err := r.d.runner.RunInt(ctx, "leaving the queue", lua.Leave, keys, append([]any{len(index.rooms.keys)}, events...))
 	return err
 }
 

@@ -23,6 +23,28 @@ func (n numbering[K]) of(key K) (number int, isNew bool) {
 	return number, !known
 }
 
+// levelIndex numbers the first-level categories of a script call, and collects the keys of each.
+type levelIndex struct {
+	keysOf  []func(first string) string
+	numbers numbering[string]
+	keys    []string
+}
+
+func newLevelIndex(keysOf ...func(first string) string) *levelIndex {
+	return &levelIndex{keysOf: keysOf, numbers: make(numbering[string])}
+}
+
+// of returns the number of a first-level category.
+func (x *levelIndex) of(first string) int {
+	number, isNew := x.numbers.of(first)
+	if isNew {
+		for _, keyOf := range x.keysOf {
+			x.keys = append(x.keys, keyOf(first))
+		}
+	}
+	return number
+}
+
 // bucketIndex numbers the buckets of a script call, and builds what read_buckets in lib/buckets.lua reads.
 type bucketIndex struct {
 	names     keys
@@ -43,7 +65,7 @@ func newBucketIndex(names keys, fixed ...string) *bucketIndex {
 }
 
 // of returns the number of a bucket.
-func (x *bucketIndex) of(b *bucket, tree *Routes, set string) int {
+func (x *bucketIndex) of(b *bucket, set string) int {
 	key := x.names.key(set + b.name)
 	number, isNew := x.numbers.of(key)
 	if !isNew {
@@ -54,12 +76,8 @@ func (x *bucketIndex) of(b *bucket, tree *Routes, set string) int {
 	for _, limit := range b.limits {
 		x.limits = append(x.limits, limitAt{b.node, limit})
 	}
-	if !b.guaranteed() {
-		x.arguments = append(x.arguments, 0)
-		return number
-	}
-	x.arguments = append(x.arguments, len(tree.guarantees))
-	for _, guarantee := range tree.guarantees {
+	x.arguments = append(x.arguments, len(b.guarantees))
+	for _, guarantee := range b.guarantees {
 		x.keys = append(x.keys, x.names.key(set+"guarantee:"+guarantee.Path))
 		x.arguments = append(x.arguments, guarantee.Slots)
 	}
@@ -67,18 +85,18 @@ func (x *bucketIndex) of(b *bucket, tree *Routes, set string) int {
 }
 
 // appendPath appends how many buckets there are, and the number of each, as read_path reads them.
-func (x *bucketIndex) appendPath(arguments []any, tree *Routes, buckets []bucket, set string) []any {
+func (x *bucketIndex) appendPath(arguments []any, buckets []bucket, set string) []any {
 	arguments = append(arguments, len(buckets))
 	for i := range buckets {
-		arguments = append(arguments, x.of(&buckets[i], tree, set))
+		arguments = append(arguments, x.of(&buckets[i], set))
 	}
 	return arguments
 }
 
 // appendRoute appends the number of a category's guarantee, from 1 (0: none), and the path.
-func (x *bucketIndex) appendRoute(arguments []any, tree *Routes, r *Route, set string) []any {
-	number := 1 + slices.IndexFunc(tree.guarantees, func(g limits.Guarantee) bool { return g.Path == r.guarantee })
-	return x.appendPath(append(arguments, number), tree, r.buckets, set)
+func (x *bucketIndex) appendRoute(arguments []any, r *Route, set string) []any {
+	number := 1 + slices.IndexFunc(r.guarantees, func(g limits.Guarantee) bool { return g.Path == r.guarantee })
+	return x.appendPath(append(arguments, number), r.buckets, set)
 }
 
 // appendBuckets appends the definitions of all numbered buckets.
@@ -98,8 +116,7 @@ type decideCall struct {
 	arguments []any
 	requests  []Request
 	rules     *Rules
-	lease     time.Duration
-	forward   bool
+	settings  Settings
 	limits    []limitAt
 	muted     []*Denial // by request; nil: no mute covers it
 }
@@ -149,7 +166,7 @@ func (x *askIndex) ask(request Request, tree *Routes, set string, fast *fastpath
 	fast.atRoot = fast.atRoot && len(r.buckets) > 0 && r.buckets[0].node.Path == ""
 	fast.asks++
 	before := len(x.buckets.numbers)
-	x.arguments = x.buckets.appendRoute(x.arguments, tree, r, set)
+	x.arguments = x.buckets.appendRoute(x.arguments, r, set)
 	numbers := x.arguments[len(x.arguments)-len(r.buckets):]
 	fast.paths = append(append(fast.paths, len(numbers)), numbers...)
 	for i := range numbers {
@@ -218,8 +235,7 @@ func newDecideCall(names keys, s Settings, rules *Rules, nonce string, requests 
 	arguments = append(append(arguments, eventKeys...), versions...)
 	arguments = append(arguments, foldValues...)
 	return &decideCall{
-		keys: buckets.keys, arguments: arguments, requests: requests, rules: rules, lease: s.Lease, forward: s.Forward,
-		limits: buckets.limits, muted: muted,
+		keys: buckets.keys, arguments: arguments, requests: requests, rules: rules, settings: s, limits: buckets.limits, muted: muted,
 	}
 }
 
@@ -327,8 +343,8 @@ func (c *decideCall) answer(decision, answer *Decision, request Request, at int6
 	decision.Fold, decision.Awaits, decision.Flaps = answer.Fold, answer.Awaits, answer.Flaps
 	lease := &decision.Lease
 	lease.End, lease.slotless = answer.Lease.End, request.Slotless
-	if c.forward && answer.Verdict.IsDenial() {
-		lease.End, lease.slotless = at+c.lease.Microseconds(), true
+	if c.settings.Forward && answer.Verdict.IsDenial() {
+		lease.End, lease.slotless = at+c.settings.Lease.Microseconds(), true
 	}
 	if lease.End != 0 {
 		lease.Request, lease.tree, lease.shadow, lease.InDoubt = request, c.rules.InForce, c.rules.InShadow, answer.InDoubt

@@ -165,5 +165,17 @@ func finish(ctx context.Context, store Store, leases ...Lease) error {
 	return err
 }
 
+// used returns the number of slots in use, for each limit of each node.
+func (r *Redis) used(ctx context.Context, nodes []limits.Node) ([][]int64, error) {
+	uses, err := r.Readings.Uses(ctx, nodes)
+	used := make([][]int64, len(uses))
+	for i, ofNode := range uses {
+		for _, use := range ofNode {
+			used[i] = append(used[i], use.Used)
+		}
+	}
+	return used, err
+}
+
 // alike compares two answers of stores. They hold no errors, because a store defers nothing.
 func alike(a, b any) bool { return reflect.DeepEqual(a, b) }

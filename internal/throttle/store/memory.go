@@ -236,7 +236,7 @@ func (m *Memory) Mirror(requests []Request) (at time.Time) {
 	for _, request := range requests {
 		r := m.rules.InForce.Route(request.Category, request.Key)
 		for _, bucket := range r.buckets {
-			m.inForce.take(bucket, m.shares.event(at.UnixMicro(), r, m.rules.InForce, request), bucket.limits)
+			m.inForce.take(bucket, m.shares.event(at.UnixMicro(), r, request), bucket.limits)
 		}
 	}
 	m.sweep(at.UnixMicro())
@@ -247,30 +247,29 @@ func (m *Memory) Mirror(requests []Request) (at time.Time) {
 func (m *Memory) Unmirror(lease Lease, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.giveBack(&m.inForce, lease.treeOr(m.rules.InForce), lease.Request, at.UnixMicro(), anyBucket)
+	m.giveBack(lease.evaluatedBy(m.rules)[0], lease.Request, at.UnixMicro(), anyBucket)
 }
 
 // Ended records the end of a delivery, after Mirror recorded its admission.
 func (m *Memory) Ended(lease Lease) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.giveBack(&m.inForce, lease.treeOr(m.rules.InForce), lease.Request, 0, bucket.followsDelivery)
+	m.endDelivery(lease)
 }
 
 func anyBucket(bucket) bool { return true }
 
-// giveBack returns an event's slots to the wanted buckets of its path. A token bucket was refilled by this instance's share up to now, even
+// giveBack returns an event's slots to the wanted buckets of a set of limits. A token bucket was refilled by this instance's share up to now, even
 // if Redis made the admissions, so it never has too many tokens.
-func (m *Memory) giveBack(set *book, tree *Routes, request Request, at int64, wanted func(bucket) bool) {
-	current := m.rules.InForce
-	if set == &m.shadow {
-		current = tree // a shadow returns only the slots that it has taken itself
+func (m *Memory) giveBack(set evaluated, request Request, at int64, wanted func(bucket) bool) {
+	counts, r := &m.inForce, set.route(request)
+	if set.name == inShadow {
+		counts = &m.shadow
 	}
-	r := current.routeIn(tree, request)
 	for _, bucket := range r.buckets {
-		if state := set.find(bucket); state != nil && wanted(bucket) {
-			e := m.shares.event(m.times.now(), r, tree, request)
-			state.GiveBack(bucket.sees(e), at, m.shares.divided(bucket, e, tree))
+		if state := counts.find(bucket); state != nil && wanted(bucket) {
+			e := m.shares.event(m.times.now(), r, request)
+			state.GiveBack(bucket.sees(e), at, m.shares.divided(bucket, e))
 		}
 	}
 }
@@ -326,11 +325,8 @@ func (m *Memory) Extend(_ context.Context, leases []Lease, d time.Duration) ([]L
 
 // endDelivery returns the slots that follow a delivery.
 func (m *Memory) endDelivery(lease Lease) {
-	if !lease.slotless {
-		m.giveBack(&m.inForce, lease.treeOr(m.rules.InForce), lease.Request, 0, bucket.followsDelivery)
-	}
-	if shadow := lease.shadowOr(m.rules.InShadow); shadow != nil {
-		m.giveBack(&m.shadow, shadow, lease.Request, 0, bucket.followsDelivery)
+	for _, set := range lease.evaluatedBy(m.rules) {
+		m.giveBack(set, lease.Request, 0, bucket.followsDelivery)
 	}
 }
 
@@ -341,17 +337,17 @@ func (m *Memory) goesOn(lease Lease, now int64, d time.Duration) bool {
 		m.endDelivery(lease)
 		return true
 	}
-	kept := max(d, m.settings.Lease).Microseconds()
-	if !lease.slotless && m.resume(lease.treeOr(m.rules.InForce), lease.Request, now, kept) > 0 && !m.settings.Forward {
+	kept, sets := max(d, m.settings.Lease).Microseconds(), lease.evaluatedBy(m.rules)
+	if sets[0].routes != nil && m.resume(sets[0].routes, lease.Request, now, kept) > 0 && !m.settings.Forward {
 		return false
 	}
 	shadow := m.rules.InShadow
-	if shadow == nil {
+	if shadow == nil || sets[1].routes == nil {
 		return true
 	}
-	e := m.shares.event(now, shadow.Route(lease.Request.Category, lease.Request.Key), shadow, lease.Request)
+	e := m.shares.event(now, shadow.Route(lease.Request.Category, lease.Request.Key), lease.Request)
 	e.Lease = kept
-	for _, following := range shadow.following(lease.shadowOr(shadow), lease.Request) {
+	for _, following := range shadow.following(sets[1].routes, lease.Request) {
 		if state := m.shadow.find(following); state != nil {
 			state.following().Extend(e, following.limits[0])
 		}
@@ -371,17 +367,15 @@ func (m *Memory) Refund(_ context.Context, leases []Lease) ([]bool, error) {
 		}
 		m.times.forget(m.times.now())
 		delete(m.records.byKey, lease.Request.eventKey())
-		if !lease.slotless {
-			wanted := func(b bucket) bool {
-				return !b.algorithm.Description().TimesAdmissions || r.route != nil && r.route.named(b.name) >= 0
-			}
-			m.giveBack(&m.inForce, lease.treeOr(m.rules.InForce), lease.Request, r.at, wanted)
-		}
+		sets := lease.evaluatedBy(m.rules)
+		m.giveBack(sets[0], lease.Request, r.at, func(b bucket) bool {
+			return !b.algorithm.Description().TimesAdmissions || r.route != nil && r.route.named(b.name) >= 0
+		})
 		name := lease.Request.messageName()
 		at, admitted := m.shadow.admitted[name]
 		delete(m.shadow.admitted, name)
-		if shadow := lease.shadowOr(m.rules.InShadow); admitted && shadow != nil {
-			m.giveBack(&m.shadow, shadow, lease.Request, at, anyBucket)
+		if admitted {
+			m.giveBack(sets[1], lease.Request, at, anyBucket)
 		}
 	}
 	return returned, nil
@@ -394,7 +388,7 @@ func (m *Memory) Usage(nodes []limits.Node) [][]int64 {
 	now := m.times.now()
 	used := make([][]int64, len(nodes))
 	for i, node := range nodes {
-		for _, bucket := range bucketsOf(node) {
+		for _, bucket := range m.rules.InForce.bucketsOf(node) {
 			state := m.inForce.of(bucket)
 			for _, limit := range bucket.limits {
 				used[i] = append(used[i], state.Used(now, m.settings.Lease.Microseconds(), limit))

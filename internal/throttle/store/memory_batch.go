@@ -179,17 +179,17 @@ func (b *memoryBatch) evaluateInShadow(request Request) ShadowDecision {
 // from the root down.
 func (b *memoryBatch) charge(set *book, tree *Routes, request Request) Decision {
 	r := tree.Route(request.Category, request.Key)
-	e := b.memory.shares.event(b.now, r, tree, request)
+	e := b.memory.shares.event(b.now, r, request)
 	for _, m := range r.buckets {
 		for _, limit := range m.limits {
-			if tree.neverFits(m, limit, r.guarantee, e.Cost) {
+			if m.neverFits(limit, r.guarantee, e.Cost) {
 				return Decision{Verdict: ExceedsCapacity, Node: m.node, Limit: limit}
 			}
 		}
 	}
 	own := make([][]limits.Limit, len(r.buckets))
 	for i, m := range r.buckets {
-		own[i] = b.memory.shares.divided(m, e, tree)
+		own[i] = b.memory.shares.divided(m, e)
 		if full, wait := set.of(m).Wait(m.sees(e), own[i]); wait > 0 {
 			return Decision{Verdict: Denied, Node: m.node, Limit: m.limits[full], Wait: micros(wait)}
 		}
@@ -207,7 +207,7 @@ func (m *Memory) resume(evaluated *Routes, request Request, now, lease int64) (w
 		return 0
 	}
 	tree := m.rules.InForce
-	e := m.shares.event(now, tree.Route(request.Category, request.Key), tree, request)
+	e := m.shares.event(now, tree.Route(request.Category, request.Key), request)
 	e.Lease = lease
 	e.Message = request.messageName()
 	following := tree.following(evaluated, request)
@@ -217,7 +217,7 @@ func (m *Memory) resume(evaluated *Routes, request Request, now, lease int64) (w
 		if state.following().Holds(e, b.limits[0]) {
 			continue
 		}
-		if _, wait := state.Wait(e, m.shares.divided(b, e, tree)); wait > 0 {
+		if _, wait := state.Wait(e, m.shares.divided(b, e)); wait > 0 {
 			return wait
 		}
 	}

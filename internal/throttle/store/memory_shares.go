@@ -14,7 +14,7 @@ type shares struct {
 }
 
 // event returns the event of a request in this call.
-func (s shares) event(now int64, r *Route, tree *Routes, request Request) algorithm.Event {
+func (s shares) event(now int64, r *Route, request Request) algorithm.Event {
 	by := s.divisor()
 	e := algorithm.Event{
 		Now: now, Lease: s.lease.Microseconds(), Cost: int64(request.Cost), Guarantee: r.guarantee, InShares: by > 1,
@@ -22,7 +22,7 @@ func (s shares) event(now int64, r *Route, tree *Routes, request Request) algori
 	if r.follows {
 		e.Message = request.messageName()
 	}
-	for _, guarantee := range tree.guarantees {
+	for _, guarantee := range r.guarantees {
 		share := max(guarantee.Slots/by, 1)
 		if guarantee.Path == e.Guarantee {
 			share = max(share, min(e.Cost, guarantee.Slots))
@@ -37,17 +37,15 @@ func (s shares) divisor() int64 { return int64(max(1, s.instances())) }
 
 // divided returns this instance's share of a bucket's limits. An event that fits the limit fits its share too. If a limit has guarantees,
 // the unguaranteed slots are divided, and the shares of the guarantees are added.
-func (s shares) divided(of bucket, e algorithm.Event, tree *Routes) []limits.Limit {
+func (s shares) divided(of bucket, e algorithm.Event) []limits.Limit {
 	by := s.divisor()
 	if by == 1 {
 		return of.limits
 	}
 	guaranteed, shares := int64(0), int64(0)
-	if of.guaranteed() {
-		for i, guarantee := range tree.guarantees {
-			guaranteed += guarantee.Slots
-			shares += e.Guarantees[i].Slots
-		}
+	for i, guarantee := range of.guarantees {
+		guaranteed += guarantee.Slots
+		shares += e.Guarantees[i].Slots
 	}
 	divided := make([]limits.Limit, len(of.limits))
 	for i, limit := range of.limits {

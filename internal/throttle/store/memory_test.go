@@ -194,7 +194,7 @@ func (m *Memory) admitEarlier(request Request, at int64) *record {
 		if request.AsksForPair() || request.Slotless {
 			break // it takes no slots
 		}
-		m.inForce.take(bucket, m.shares.event(at, route, m.rules.InForce, request), bucket.limits)
+		m.inForce.take(bucket, m.shares.event(at, route, request), bucket.limits)
 	}
 	r := &record{version: request.Message.version(), at: at, route: route}
 	m.records.byKey[request.eventKey()] = r

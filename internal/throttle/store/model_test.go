@@ -561,7 +561,7 @@ func (m *model) checkGuarantees(rt *rapid.T) {
 }
 
 func (m *model) compareUsage(rt *rapid.T) {
-	got := testkit.Must(m.redis.Readings.Usage(context.Background(), m.nodes))(rt)
+	got := testkit.Must(m.redis.used(context.Background(), m.nodes))(rt)
 	if want := m.memory.Usage(m.nodes); len(m.nodes) > 0 && !reflect.DeepEqual(got, want) {
 		rt.Fatalf("slots taken at %v of %+v:\nredis  %v\nmemory %v", m.clock.Read(), m.nodes, got, want)
 	}

@@ -12,31 +12,22 @@ import (
 )
 
 // pairBooks numbers the books of pairs that a script call needs. Each first-level category has one.
-type pairBooks struct {
-	names   keys
-	numbers numbering[string] // by first-level category
-	keys    []string
-}
+type pairBooks struct{ *levelIndex }
 
-func newPairBooks(names keys) *pairBooks {
-	return &pairBooks{names: names, numbers: make(numbering[string])}
+func newPairBooks(names keys) pairBooks {
+	return pairBooks{newLevelIndex(names.pairs, names.pairsUntil)}
 }
 
 // of returns the number of an event's book; 0 if it has no pair.
-func (b *pairBooks) of(request Request) int {
+func (b pairBooks) of(request Request) int {
 	if request.Pair == "" {
 		return 0
 	}
-	first := event.FirstLevel(request.Category)
-	number, isNew := b.numbers.of(first)
-	if isNew {
-		b.keys = append(b.keys, b.names.pairs(first), b.names.pairsUntil(first))
-	}
-	return number
+	return b.levelIndex.of(event.FirstLevel(request.Category))
 }
 
 // ofDelivered returns the number of the book that a delivery changes; 0 if it changes none.
-func (b *pairBooks) ofDelivered(lease Lease) int {
+func (b pairBooks) ofDelivered(lease Lease) int {
 	if lease.Unshown {
 		return 0
 	}

@@ -323,7 +323,7 @@ func TestResolvedEventsTakeNoSlots(t *testing.T) {
 
 func (k *pairKit) used() [][]int64 {
 	k.t.Helper()
-	return testkit.Must(k.Readings.Usage(k.t.Context(), k.d.settings.Tree.Path("")))(k.t)
+	return testkit.Must(k.Redis.used(k.t.Context(), k.d.settings.Tree.Path("")))(k.t)
 }
 
 // TestResolveRepeatedCall repeats a call, as after a lost reply.

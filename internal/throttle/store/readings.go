@@ -36,11 +36,11 @@ func (r *Readings) LevelUsage(ctx context.Context) ([]LevelUse, error) {
 			}
 		}
 	}
-	used, err := r.Usage(ctx, nodes)
+	ofNodes, err := r.Uses(ctx, nodes)
 	if err != nil {
 		return nil, err
 	}
-	uses := FullestOf(tree.Tree, nodes, used)
+	uses := FullestOf(tree.Tree, ofNodes)
 	for path, n := range keys {
 		rule, _ := tree.KeyRule(path)
 		if i := slices.IndexFunc(uses, func(use LevelUse) bool { return use.Level == rule.Level }); i >= 0 {
@@ -50,7 +50,7 @@ func (r *Readings) LevelUsage(ctx context.Context) ([]LevelUse, error) {
 	return uses, nil
 }
 
-// LevelUse is the use of a level's fullest limit. If no slot is in use, it is the level's first limit, without a path. The use of one key
+// LevelUse is the use of a level's fullest limit, without the time of its next slot. If no slot is in use, it is the level's first limit, without a path. The use of one key
 // is not known.
 type LevelUse struct {
 	limits.Use
@@ -59,25 +59,26 @@ type LevelUse struct {
 	Keys   int  // number of its keys that have buckets
 }
 
-// FullestOf returns the use of each level of a tree, by what is used of the limits of nodes.
-func FullestOf(tree *limits.Tree, nodes []limits.Node, used [][]int64) []LevelUse {
+// FullestOf returns the use of each level of a tree, by the uses of the limits of each node.
+func FullestOf(tree *limits.Tree, ofNodes [][]limits.Use) []LevelUse {
 	levels := tree.Levels()
 	uses, at := make([]LevelUse, len(levels)), make(map[string]*LevelUse)
 	for i, level := range levels {
 		uses[i].Use, uses[i].OfKeys = limits.UseOf(limits.Node{Level: level.Level}, level.Limits[0], 0), level.OfKeys()
 		at[level.Level] = &uses[i]
 	}
-	for i, node := range nodes {
-		use, inUse := at[node.Level], false
-		for l, limit := range node.Limits {
+	for _, ofNode := range ofNodes {
+		inUse := false
+		for _, found := range ofNode {
+			use := at[found.Level]
 			// used/size, without dividing by a limit of 0
-			if used[i][l] > 0 && (use.Used == 0 || used[i][l]*max(use.Size, 1) > use.Used*limit.Capacity()) {
-				use.Use = limits.UseOf(node, limit, used[i][l])
+			if found.Used > 0 && (use.Used == 0 || found.Used*max(use.Size, 1) > use.Used*found.Size) {
+				use.Use, use.Next = found, nil
 			}
-			inUse = inUse || used[i][l] > 0
+			inUse = inUse || found.Used > 0
 		}
 		if inUse {
-			use.Paths++
+			at[ofNode[0].Level].Paths++
 		}
 	}
 	return uses
@@ -172,7 +173,7 @@ func (r *Readings) Explain(ctx context.Context, request Request) (Explanation, e
 	books := newPairBooks(r.d.keys)
 	books.of(request)
 	buckets := newBucketIndex(r.d.keys, append([]string{r.d.keys.calls, r.d.keys.leased, r.d.keys.done, r.d.keys.message}, books.keys...)...)
-	path := buckets.appendRoute([]any{request.Cost}, tree, tree.Route(request.Category, request.Key), inForce)
+	path := buckets.appendRoute([]any{request.Cost}, tree.Route(request.Category, request.Key), inForce)
 	eventKey, version := request.keyAndVersion()
 	arguments := []any{r.d.settings.Lease.Microseconds(), r.d.settings.Retention.Microseconds(), eventKey, request.Pair, len(books.numbers)}
 	arguments = append(buckets.appendBuckets(arguments), path...)
@@ -190,12 +191,8 @@ func (r *Readings) Explain(ctx context.Context, request Request) (Explanation, e
 	known.Limits = make([]limits.Use, len(buckets.limits))
 	exceeds := false // a cost above a limit's capacity is found before any limit is counted
 	for i, at := range buckets.limits {
-		used, wait := numbers[head+2*i], numbers[head+2*i+1]
-		known.Limits[i] = limits.UseOf(at.node, at.limit, used)
-		if wait > 0 {
-			next := known.At.Add(micros(wait)).UTC()
-			known.Limits[i].Next = &next
-		}
+		wait := numbers[head+2*i+1]
+		known.Limits[i] = useOf(at.node, at.limit, numbers[head+2*i:], known.At)
 		if known.Muted == nil && (wait < 0 && !exceeds || wait > 0 && known.Denial == nil) {
 			known.Denial, exceeds = &known.Limits[i], wait < 0
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -151,9 +152,8 @@ func (r *Redis) finishBatch(ctx context.Context, nonce string, leases []Lease) (
 		events = append(events, eventKey, version, lease.Request.Cost, books.ofDelivered(lease), lease.pairField(), lease.pairDelivery())
 		events = r.appendFollowing(events, buckets, lease, 0)
 	}
-	arguments := append([]any{nonce}, r.deliveryTimes(books)...)
-	arguments = append(buckets.appendBuckets(arguments), events...)
-	newly, err := flags(r.d.runner.RunNumbers(ctx, "recording deliveries", lua.Finish, r.deliveryKeys(books, buckets), arguments, len(leases)))
+	keys, arguments := r.delivery([]any{nonce}, books, buckets)
+	newly, err := flags(r.d.runner.RunNumbers(ctx, "recording deliveries", lua.Finish, keys, append(arguments, events...), len(leases)))
 	recording.end(recorded{Flags: newly}, err)
 	return newly, err
 }
@@ -170,15 +170,11 @@ func flags(numbers []int64, err error) ([]bool, error) {
 	return flags, nil
 }
 
-// deliveryKeys returns the keys for recording deliveries. deliveryTimes returns how long each part of a record lives.
-func (r *Redis) deliveryKeys(books *pairBooks, buckets *bucketIndex) []string {
-	k := r.d.keys
-	return slices.Concat([]string{k.calls, k.leased, k.done, k.message, k.taken}, books.keys, buckets.keys)
-}
-
-func (r *Redis) deliveryTimes(books *pairBooks) []any {
-	s := r.d.settings
-	return []any{s.Lease.Microseconds(), s.Retention.Microseconds(), s.PairTTL.Microseconds(), len(books.numbers)}
+// delivery returns the keys for recording deliveries. To the arguments it appends how long each part of a record lives, and the buckets.
+func (r *Redis) delivery(arguments []any, books pairBooks, buckets *bucketIndex) ([]string, []any) {
+	k, s := r.d.keys, r.d.settings
+	arguments = append(arguments, s.Lease.Microseconds(), s.Retention.Microseconds(), s.PairTTL.Microseconds(), len(books.numbers))
+	return slices.Concat([]string{k.calls, k.leased, k.done, k.message, k.taken}, books.keys, buckets.keys), buckets.appendBuckets(arguments)
 }
 
 // Extend implements [Store].
@@ -221,7 +217,9 @@ func (r *Redis) Refund(ctx context.Context, leases []Lease) ([]bool, error) {
 	for _, lease := range leases {
 		eventKey, version := lease.Request.keyAndVersion()
 		events = append(events, eventKey, version, lease.End, lease.Request.Cost)
-		events = r.appendRoutes(events, buckets, lease)
+		for _, set := range lease.evaluatedBy(r.Rules()) {
+			events = buckets.appendRoute(events, set.route(lease.Request), set.name)
+		}
 	}
 	arguments := buckets.appendBuckets([]any{r.d.settings.Lease.Microseconds(), r.d.settings.Retention.Microseconds()})
 	returned, err := flags(r.d.runner.RunNumbers(ctx, "returning slots", lua.Refund, buckets.keys, append(arguments, events...), len(leases)))
@@ -229,47 +227,19 @@ func (r *Redis) Refund(ctx context.Context, leases []Lease) ([]bool, error) {
 	return returned, err
 }
 
-// appendRoutes appends an event's routes in the limits and the shadow limits that evaluated it.
-func (r *Redis) appendRoutes(arguments []any, buckets *bucketIndex, lease Lease) []any {
-	if lease.Resolving {
-		return append(arguments, 0, 0, 0, 0)
-	}
-	if lease.slotless {
-		arguments = append(arguments, 0, 0)
-	} else {
-		arguments = r.appendEvaluated(arguments, buckets, lease)
-	}
-	shadow := lease.shadowOr(r.Rules().InShadow)
-	if shadow == nil {
-		return append(arguments, 0, 0)
-	}
-	return buckets.appendRoute(arguments, shadow, shadow.Route(lease.Request.Category, lease.Request.Key), inShadow)
-}
-
-func (r *Redis) appendEvaluated(arguments []any, buckets *bucketIndex, lease Lease) []any {
-	tree := r.Rules().InForce
-	evaluated := lease.treeOr(tree)
-	return buckets.appendRoute(arguments, evaluated, tree.routeIn(evaluated, lease.Request), inForce)
-}
-
 // appendFollowing appends the buckets whose slots return when the event's delivery ends: in force, and in the shadow. If the delivery
 // continues for d from now, it appends the buckets that present limits still have.
 func (r *Redis) appendFollowing(arguments []any, buckets *bucketIndex, lease Lease, d time.Duration) []any {
-	goesOn := d > 0
-	rules := r.Rules()
-	for _, set := range [...]struct {
-		evaluated, current *Routes
-		name               string
-	}{{lease.treeOr(rules.InForce), rules.InForce, inForce}, {lease.shadowOr(rules.InShadow), rules.InShadow, inShadow}} {
+	for _, set := range lease.evaluatedBy(r.Rules()) {
 		var following []bucket
 		switch {
-		case set.evaluated == nil, goesOn && set.current == nil, lease.slotless && set.name == inForce, lease.Resolving:
-		case goesOn:
-			following = set.current.following(set.evaluated, lease.Request)
+		case set.routes == nil, d > 0 && set.current == nil:
+		case d > 0:
+			following = set.current.following(set.routes, lease.Request)
 		default:
-			following = set.evaluated.Route(lease.Request.Category, lease.Request.Key).following()
+			following = set.routes.Route(lease.Request.Category, lease.Request.Key).following()
 		}
-		arguments = buckets.appendPath(arguments, set.evaluated, following, set.name)
+		arguments = buckets.appendPath(arguments, following, set.name)
 	}
 	return arguments
 }
@@ -301,14 +271,10 @@ func (r *Redis) Restore(ctx context.Context, admissions []Admission, now time.Ti
 		eventKey, version := a.Lease.Request.keyAndVersion()
 		events = append(events, eventKey, version, now.Sub(a.At).Microseconds(), a.Lease.Request.Cost, int(a.Became), a.Lease.InDoubt)
 		events = append(events, books.ofDelivered(a.Lease), a.Lease.pairField(), a.Lease.pairDelivery())
-		if a.Lease.Resolving || a.Lease.slotless {
-			events = append(events, 0, 0)
-			continue
-		}
-		events = r.appendEvaluated(events, buckets, a.Lease)
+		events = buckets.appendRoute(events, a.Lease.evaluatedBy(r.Rules())[0].route(a.Lease.Request), inForce)
 	}
-	arguments := append(buckets.appendBuckets(r.deliveryTimes(books)), events...)
-	restored, err := r.d.runner.RunInt(ctx, "restoring admissions", lua.Restore, r.deliveryKeys(books, buckets), arguments)
+	keys, arguments := r.delivery(nil, books, buckets)
+	restored, err := r.d.runner.RunInt(ctx, "restoring admissions", lua.Restore, keys, append(arguments, events...))
 	recording.end(recorded{At: restored}, err)
 	if err != nil {
 		return 0, err
@@ -316,36 +282,41 @@ func (r *Redis) Restore(ctx context.Context, admissions []Admission, now time.Ti
 	return restored + r.d.settings.Lease.Microseconds(), nil
 }
 
-// Usage returns the number of slots in use, for each limit of each node.
-func (r *Readings) Usage(ctx context.Context, nodes []limits.Node) ([][]int64, error) {
-	used, _, err := r.Uses(ctx, nodes)
-	return used, err
-}
-
-// Uses returns the number of slots in use, for each limit of each node, and the time until its next slot. The time is 0 if the limit
-// has a slot now, if another limit of the node's log opens later, or if no slot ever becomes free.
-func (r *Readings) Uses(ctx context.Context, nodes []limits.Node) (used [][]int64, waits [][]time.Duration, err error) {
+// Uses returns the use of each limit of each node. It has no next slot if the limit has a slot now, if another limit of the node's log opens
+// later, or if no slot ever becomes free.
+func (r *Readings) Uses(ctx context.Context, nodes []limits.Node) (uses [][]limits.Use, err error) {
 	for batch := range slices.Chunk(nodes, MaxBatch) {
 		buckets := newBucketIndex(r.d.keys, r.d.keys.calls)
 		for _, node := range batch {
-			for _, b := range bucketsOf(node) {
-				buckets.of(&b, r.d.rules().InForce, inForce)
+			for _, b := range r.d.rules().InForce.bucketsOf(node) {
+				buckets.of(&b, inForce)
 			}
 		}
 		arguments := buckets.appendBuckets([]any{r.d.settings.Lease.Microseconds()})
 		numbers, err := r.d.runner.RunNumbers(ctx, "reading the usage", lua.Usage, buckets.keys, arguments, 2*len(buckets.limits))
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
+		now := time.Now()
 		for _, node := range batch {
-			ofNode, untilNext := make([]int64, len(node.Limits)), make([]time.Duration, len(node.Limits))
-			for l := range node.Limits {
-				ofNode[l], untilNext[l], numbers = numbers[0], micros(numbers[1]), numbers[2:]
+			ofNode := make([]limits.Use, len(node.Limits))
+			for l, limit := range node.Limits {
+				ofNode[l], numbers = useOf(node, limit, numbers, now), numbers[2:]
 			}
-			used, waits = append(used, ofNode), append(waits, untilNext)
+			uses = append(uses, ofNode)
 		}
 	}
-	return used, waits, nil
+	return uses, nil
+}
+
+// useOf reads the used slots of a limit, and the microseconds until its next slot; not above 0: the time is unknown.
+func useOf(node limits.Node, limit limits.Limit, numbers []int64, now time.Time) limits.Use {
+	use := limits.UseOf(node, limit, numbers[0])
+	if numbers[1] > 0 {
+		next := now.Add(micros(numbers[1])).UTC()
+		use.Next = &next
+	}
+	return use
 }
 
 // Probe asks the scripts about nothing, with the root's log among the keys. It shows that Redis answers.
@@ -353,7 +324,7 @@ func (r *Redis) Probe(ctx context.Context) error {
 	if err := r.Compare(ctx); err != nil && !errors.Is(err, script.ErrStale) {
 		return err
 	}
-	_, err := r.Readings.Usage(ctx, r.Rules().InForce.Path(""))
+	_, err := r.Readings.Uses(ctx, r.Rules().InForce.Path(""))
 	return err
 }
 
@@ -426,21 +397,26 @@ func (r *Positions) Layout(ctx context.Context) (layout int, err error) {
 
 // UseLayout replaces the layout `seen`. It returns false if another layout is stored by now.
 func (r *Positions) UseLayout(ctx context.Context, seen, layout int) (used bool, err error) {
-	err = r.d.runner.Read(ctx, "storing the layout", func(ctx context.Context, client redis.Cmdable) error {
-		if seen == 0 {
-			// If two workers start at once, the second finds the layout of the first.
-			if err := client.SetArgs(ctx, r.d.keys.layout, layout, redis.SetArgs{Mode: "NX", TTL: layoutKept}).Err(); err != nil && !errors.Is(err, redis.Nil) {
-				return err
-			}
-		} else if err := client.Set(ctx, r.d.keys.layout, layout, layoutKept).Err(); err != nil {
-			return err
-		}
-		stored, err := client.Get(ctx, r.d.keys.layout).Int()
-		used = stored == layout
-		return err
-	})
-	if err != nil {
+	how := redis.SetArgs{TTL: layoutKept}
+	if seen == 0 {
+		how.Mode = "NX" // if two workers start at once, the second finds the layout of the first
+	}
+	if used, err = r.d.put(ctx, "storing the layout", r.d.keys.layout, strconv.Itoa(layout), how); err != nil {
 		return false, fmt.Errorf("using layout %d: %w", layout, err)
 	}
 	return used, nil
+}
+
+// put sets a key, and reports whether the key has the value then. The client repeats a command whose reply was lost, so the reply to SET does
+// not show that.
+func (d *deployment) put(ctx context.Context, tried, key, value string, how redis.SetArgs) (isThere bool, err error) {
+	err = d.runner.Read(ctx, tried, func(ctx context.Context, client redis.Cmdable) error {
+		if err := client.SetArgs(ctx, key, value, how).Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
+		stored, err := client.Get(ctx, key).Result()
+		isThere = stored == value
+		return err
+	})
+	return isThere, err
 }

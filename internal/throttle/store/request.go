@@ -143,8 +143,36 @@ func (l Lease) Counted() Lease {
 	return l
 }
 
-func (l Lease) treeOr(current *Routes) *Routes   { return cmp.Or(l.tree, current) }
-func (l Lease) shadowOr(current *Routes) *Routes { return cmp.Or(l.shadow, current) }
+// evaluated is a set of limits in which the event of a lease may have slots.
+type evaluated struct {
+	name    string  // inForce or inShadow
+	routes  *Routes // limits that evaluated the event; nil: it has no slots in this set
+	current *Routes // limits of the set by now; nil: none
+}
+
+// evaluatedBy returns the limits in force and the shadow limits. Limits that are not known are today's.
+func (l Lease) evaluatedBy(rules *Rules) (sets [2]evaluated) {
+	sets[0] = evaluated{name: inForce, current: rules.InForce}
+	sets[1] = evaluated{name: inShadow, current: rules.InShadow}
+	if !l.Resolving {
+		sets[1].routes = cmp.Or(l.shadow, rules.InShadow)
+	}
+	if !l.slotless && !l.Resolving {
+		sets[0].routes = cmp.Or(l.tree, rules.InForce)
+	}
+	return sets
+}
+
+// route returns the route of the event in the limits that evaluated it. A shadow returns only the slots that it has taken itself.
+func (s evaluated) route(request Request) *Route {
+	switch {
+	case s.routes == nil:
+		return &Route{}
+	case s.name == inShadow:
+		return s.routes.Route(request.Category, request.Key)
+	}
+	return s.current.routeIn(s.routes, request)
+}
 
 // BatchResult answers a batch.
 type BatchResult struct {

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -39,16 +38,12 @@ func (r *Queues) EnterRoom(ctx context.Context, stays []Stay, most int) (mayStay
 	if len(stays) == 0 {
 		return nil, nil
 	}
-	keys, rooms := []string{r.d.keys.calls}, make(numbering[string])
-	arguments := make([]any, 0, 1+4*len(stays))
-	arguments = append(arguments, most)
+	rooms := newLevelIndex(r.d.keys.room)
+	arguments := append(make([]any, 0, 1+4*len(stays)), most)
 	for _, stay := range stays {
-		room, isNew := rooms.of(stay.First)
-		if isNew {
-			keys = append(keys, r.d.keys.room(stay.First))
-		}
-		arguments = append(arguments, room, stay.Member, stay.Weight, stay.For.Microseconds())
+		arguments = append(arguments, rooms.of(stay.First), stay.Member, stay.Weight, stay.For.Microseconds())
 	}
+	keys := append([]string{r.d.keys.calls}, rooms.keys...)
 	return flags(r.d.runner.RunNumbers(ctx, "entering the room", lua.Room, keys, arguments, len(stays)))
 }
 
@@ -98,17 +93,7 @@ const (
 
 // Claim returns true for one instance of the deployment in each period.
 func (r *Queues) Claim(ctx context.Context, task Task, period time.Duration) (claimed bool, err error) {
-	key, claimant := r.d.keys.key(string(task)), NewNonce()
-	err = r.d.runner.Read(ctx, "claiming a task in the room", func(ctx context.Context, client redis.Cmdable) error {
-		err := client.SetArgs(ctx, key, claimant, redis.SetArgs{Mode: "NX", TTL: period}).Err()
-		if err != nil && !errors.Is(err, redis.Nil) {
-			return err
-		}
-		holder, err := client.Get(ctx, key).Result() // the client repeats a command whose reply was lost
-		claimed = holder == claimant
-		return err
-	})
-	return claimed, err
+	return r.d.put(ctx, "claiming a task in the room", r.d.keys.key(string(task)), NewNonce(), redis.SetArgs{Mode: "NX", TTL: period})
 }
 
 // positionKept is how long a consumer's position is remembered after its last report.

@@ -181,15 +181,13 @@ func (t *Routes) routeIn(evaluated *Routes, request Request) *Route {
 
 // neverFits reports whether a cost is above the most that a limit ever has for the events of a guarantee; "": for events without a
 // guarantee.
-func (t *Routes) neverFits(b bucket, limit limits.Limit, guarantee string, cost int64) bool {
+func (b bucket) neverFits(limit limits.Limit, guarantee string, cost int64) bool {
 	own, others := int64(0), int64(0)
-	if b.guaranteed() {
-		for _, g := range t.guarantees {
-			if g.Path == guarantee {
-				own = g.Slots
-			} else {
-				others += g.Slots
-			}
+	for _, g := range b.guarantees {
+		if g.Path == guarantee {
+			own = g.Slots
+		} else {
+			others += g.Slots
 		}
 	}
 	if cost <= own {
@@ -241,9 +239,9 @@ func (t *Routes) ofCategory(category string) *Route {
 
 // newRoute returns the route of nodes on the path of a category.
 func newRoute(t *Routes, nodes []limits.Node, category string) *Route {
-	r := &Route{nodes: nodes, guarantee: t.GuaranteeOf(category)}
+	r := &Route{nodes: nodes, guarantee: t.GuaranteeOf(category), guarantees: t.guarantees}
 	for _, node := range r.nodes {
-		r.buckets = append(r.buckets, bucketsOf(node)...)
+		r.buckets = append(r.buckets, t.bucketsOf(node)...)
 	}
 	for _, denial := range t.mutes {
 		if category != "" && denial.Mute.Covers(category) {
@@ -258,17 +256,18 @@ func newRoute(t *Routes, nodes []limits.Node, category string) *Route {
 	r.follows = slices.ContainsFunc(r.buckets, bucket.followsDelivery)
 	r.fastpath = !slices.ContainsFunc(r.buckets, func(b bucket) bool {
 		blocks := func(l limits.Limit) bool { return l.Count == 0 }
-		return !b.algorithm.Description().PerNode || b.guaranteed() && len(t.guarantees) > 0 || slices.ContainsFunc(b.limits, blocks)
+		return !b.algorithm.Description().PerNode || len(b.guarantees) > 0 || slices.ContainsFunc(b.limits, blocks)
 	})
 	return r
 }
 
 // bucket counts at a node. All log limits of the node share one bucket; every other limit has its own.
 type bucket struct {
-	name      string // unique in its tree; in Redis the key, behind the prefix
-	algorithm algorithm.Algorithm
-	node      limits.Node
-	limits    []limits.Limit
+	name       string // unique in its tree; in Redis the key, behind the prefix
+	algorithm  algorithm.Algorithm
+	node       limits.Node
+	limits     []limits.Limit
+	guarantees []limits.Guarantee // that reserve slots of it: all guarantees of the tree for the global log, otherwise none
 
 	definition []any // arguments for read_buckets of lib/buckets.lua, without guarantees
 	fastpath   []any // arguments about a log for fastpath.lua
@@ -288,7 +287,7 @@ func newBucket(kind string, node limits.Node, own ...limits.Limit) bucket {
 }
 
 // bucketsOf lists the buckets of a node. The log comes first: its limits share it.
-func bucketsOf(node limits.Node) []bucket {
+func (t *Routes) bucketsOf(node limits.Node) []bucket {
 	var (
 		logs   []limits.Limit
 		others []bucket
@@ -304,7 +303,11 @@ func bucketsOf(node limits.Node) []bucket {
 	if len(logs) == 0 {
 		return others
 	}
-	return slices.Insert(others, 0, newBucket(logs[0].Algorithm.String(), node, logs...))
+	log := newBucket(logs[0].Algorithm.String(), node, logs...)
+	if node.Path == "" {
+		log.guarantees = t.guarantees
+	}
+	return slices.Insert(others, 0, log)
 }
 
 func bucketName(kind, place string) string {
@@ -314,12 +317,9 @@ func bucketName(kind, place string) string {
 	return kind + ":" + place
 }
 
-// guaranteed reports whether the tree's guarantees apply to this bucket: they apply to the global log.
-func (b bucket) guaranteed() bool { return b.algorithm.Description().PerNode && b.node.Path == "" }
-
 // sees returns an event as this bucket counts it. Only the global log takes guarantees into account.
 func (b bucket) sees(e algorithm.Event) algorithm.Event {
-	if !b.guaranteed() {
+	if len(b.guarantees) == 0 {
 		e.Guarantee, e.Guarantees = "", nil
 	}
 	return e
@@ -337,6 +337,8 @@ type Route struct {
 	fastpath  bool       // fastpath.lua may evaluate events of cost 1
 	Mutes     Mutes      // the mutes that cover the category
 	ofKey     *Route     // for a category: the route of anyKey; nil if no rule limits each key of the category
+
+	guarantees []limits.Guarantee // of the tree
 }
 
 // anyKey is the placeholder for the hash of a key, in the route that is copied for each key of a category.
@@ -377,7 +379,7 @@ type LimitKey struct {
 // Key returns the key of a limit of one of the route's nodes.
 func (r *Route) Key(node limits.Node, limit limits.Limit) LimitKey {
 	key := LimitKey{Path: node.Path, Key: node.Key, Limit: limit}
-	if (bucket{algorithm: limit.Algorithm, node: node}).guaranteed() {
+	if node.Path == "" && limit.Description().PerNode {
 		key.Guarantee = r.guarantee
 	}
 	return key

@@ -103,7 +103,7 @@ func TestRestoreForgottenEvent(t *testing.T) {
 		{Lease: Lease{Request: request("leased", scriptPath).inMessage(2)}, At: time.Now()},
 	}
 	testkit.Must(r.Restore(t.Context(), admissions, time.Now()))(t)
-	used := testkit.Must(r.Readings.Usage(t.Context(), r.d.settings.Tree.Path(scriptPath)))(t)
+	used := testkit.Must(r.used(t.Context(), r.d.settings.Tree.Path(scriptPath)))(t)
 	testkit.EqualDeeply(t, used, [][]int64{{2}, {2}, {2}}, "slots taken")
 	for i := range 3 {
 		wantAdmitted(t, r, request(fmt.Sprint("other", i), "b"))

@@ -52,7 +52,7 @@ func subjectOf(t *testing.T, store *Redis, s Settings) *subject {
 		repeat: func(nonce string, requests []Request) (BatchResult, error) {
 			return store.DecideOnce(t.Context(), nonce, requests)
 		},
-		counts: func(nodes []limits.Node) ([][]int64, error) { return store.Readings.Usage(t.Context(), nodes) },
+		counts: func(nodes []limits.Node) ([][]int64, error) { return store.used(t.Context(), nodes) },
 	}
 }
 

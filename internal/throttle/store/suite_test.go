@@ -93,7 +93,7 @@ var operations = []operation{
 		}},
 	{"usage", "calls log log:a log:a.b", "",
 		func(ctx context.Context, r *Redis, _ Lease) error {
-			return scripttest.Only(r.Readings.Usage(ctx, r.d.settings.Tree.Path(scriptPath)))
+			return scripttest.Only(r.Readings.Uses(ctx, r.d.settings.Tree.Path(scriptPath)))
 		}},
 	{"delay", "calls room:a line:a:a", "zadd pexpire zrem",
 		func(ctx context.Context, r *Redis, _ Lease) error {

@@ -29,9 +29,9 @@ var ofThrottle = []mutant{
 	{
 		name: "shadow-counted-after-an-outage",
 		bug:  "An event that was denied in shadow mode takes slots if its delivery is recorded after an outage.",
-		file: "internal/throttle/store/redis.go",
-		old:  `if a.Lease.Resolving || a.Lease.slotless {`,
-		new:  `if a.Lease.Resolving || a.Lease.Request.Slotless {`,
+		file: "internal/throttle/store/request.go",
+		old:  `!l.slotless && !l.Resolving {`,
+		new:  `!l.Request.Slotless && !l.Resolving {`,
 		test: "./internal/throttle -run ^TestLimiterShadow$",
 	},
 	{
@@ -80,10 +80,8 @@ var ofThrottle = []mutant{
 		name: "deny-cache-and-guarantees",
 		bug:  "A global limit that is full for others counts as full for a path with slots of its own.",
 		file: "internal/throttle/store/routes.go",
-		old: `guaranteed() {
-		key.Guarantee = r.guarantee`,
-		new: `guaranteed() {
-		key.Guarantee = ""`,
+		old:  `key.Guarantee = r.guarantee`,
+		new:  `key.Guarantee = ""`,
 		test: "./internal/throttle -run ^TestLimiterFullForAllButAGuarantee$",
 	},
 	{
@@ -188,8 +186,8 @@ var ofThrottle = []mutant{
 		name: "gauge-of-a-limit-that-is-gone",
 		bug:  "What was read for limits that are in force no more is shown.",
 		file: "internal/throttle/usage.go",
-		old:  "if u.tree != tree {\n\t\treturn\n\t}\n\tu.latest = []latestUse{}",
-		new:  "if tree == nil {\n\t\treturn\n\t}\n\tu.latest = []latestUse{}",
+		old:  "if u.tree != tree {\n\t\treturn\n\t}\n\tu.latest = append(",
+		new:  "if tree == nil {\n\t\treturn\n\t}\n\tu.latest = append(",
 		test: "./internal/throttle -run ^TestLimiterUsageMetrics$",
 	},
 	{
@@ -246,8 +244,8 @@ func (k keys) pairsUntil(string) string       { return k.key("pairs:until:") }`,
 		name: "refund-by-new-limits",
 		bug:  "Slots return to the limits in force, not to those that the event was evaluated by.",
 		file: "internal/throttle/store/request.go",
-		old:  `cmp.Or(l.tree, current)`,
-		new:  `current`,
+		old:  `cmp.Or(l.tree, rules.InForce)`,
+		new:  `rules.InForce`,
 		test: "./internal/throttle/store -run TestConformance/^redis$/change:_slots_return_to_the_limits",
 	},
 	{
@@ -277,12 +275,9 @@ func (k keys) pairsUntil(string) string       { return k.key("pairs:until:") }`,
 	{
 		name: "resolved-takes-a-slot",
 		bug:  "A resolved event that was delivered while Redis was unavailable takes slots.",
-		file: "internal/throttle/store/redis.go",
-		old: `if a.Lease.Resolving || a.Lease.slotless {
-			events = append(events, 0, 0)
-			continue
-		}`,
-		new:  "",
+		file: "internal/throttle/store/request.go",
+		old:  `!l.slotless && !l.Resolving {`,
+		new:  `true {`,
 		test: "./internal/throttle/store -run TestResolvedEventsTakeNoSlots",
 	},
 	{
