@@ -328,7 +328,7 @@ func runEnd(s *subject) {
 		s.opens(limits.LevelCategory, wait-time.Microsecond, request("next", "a"))
 	}
 	s.clock.Advance(2*max(limit.Window, testLease) + time.Second)
-	testkit.Equal(s.t, s.used("a")[0][0], 0, "slots taken two windows later")
+	testkit.Equal(s.t, s.slots("a")[0][0], 0, "slots taken two windows later")
 	s.admit(request("again", "a").withCost(int(all)))
 }
 

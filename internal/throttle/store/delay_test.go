@@ -402,7 +402,7 @@ var delayStories = []story{
 		k.resolve(aboutDisk("resolved"), Admitted, "r")
 	}},
 	{"another event of the pair was rejected", func(_ *testing.T, k *pairKit) {
-		k.refund(k.deliver(aboutDisk("first")))
+		k.refund(true, k.deliver(aboutDisk("first")))
 		k.clock.Advance(time.Second)
 		in := k.delay(postponed(aboutDisk("second")), mostDelayed, ComesBack)
 		k.wantFields(map[string]string{"a\ndisk": k.awaiting(in, postponed(aboutDisk("second"))), "a\ndisk\n": "~first"})
@@ -437,13 +437,13 @@ func TestDelaysOfEveryAlgorithm(t *testing.T) {
 	for _, a := range algorithm.All() {
 		stories = append(stories, story{a.String(), func(t *testing.T, k *pairKit) {
 			k.Adopt(limits.Ruleset{Tree: newTree(t, "none", a.String()+":4/4s", "")})
-			underWay := []Lease{k.decide(request("filler", "a").withCost(4), Admitted).Lease}
+			underWay := []Lease{k.want(Admitted, request("filler", "a").withCost(4))[0].Lease}
 			var waiting []Postponement
 			var due []time.Time
 			for i, cost := range []int{1, 2, 1, 3, 1, 4} {
 				p := inQueue(i, "a")
 				p.Cost = cost
-				denial := k.decide(p.Request, Denied)
+				denial := k.want(Denied, p.Request)[0]
 				p.Wait, p.Limit = denial.Wait, denial.Limit
 				waiting = append(waiting, p)
 				due = append(due, k.clock.Read().Add(k.delay(p, mostDelayed, ComesBack)))
@@ -457,7 +457,7 @@ func TestDelaysOfEveryAlgorithm(t *testing.T) {
 					}
 					underWay = nil
 				}
-				underWay = append(underWay, k.decide(p.comeBack().Request, Admitted).Lease)
+				underWay = append(underWay, k.want(Admitted, p.comeBack().Request)[0].Lease)
 				k.leaves(p)
 				if a.Description().Frees == algorithm.ByEstimate {
 					break

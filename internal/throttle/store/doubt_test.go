@@ -248,11 +248,11 @@ func TestResolvedInDoubt(t *testing.T) {
 		return got.Lease
 	}
 	k.fire(aboutDisk("firing"), "r")
-	k.release(k.resolve(aboutDisk("resolved"), Admitted, "r").Lease)
-	k.release(want(false))
+	k.release(false, k.resolve(aboutDisk("resolved"), Admitted, "r").Lease)
+	k.release(false, want(false))
 	want(false)
 	k.clock.Advance(testLease + time.Second)
-	k.release(want(true))
+	k.release(false, want(true))
 	nonce := NewNonce()
 	for range 2 {
 		resolutions, err := k.Pairs.ResolveOnce(t.Context(), nonce, []Request{aboutDisk("resolved")})
@@ -261,7 +261,7 @@ func TestResolvedInDoubt(t *testing.T) {
 		}
 	}
 	k.clock.Advance(testLease + time.Second)
-	k.refund(want(true))
+	k.refund(true, want(true))
 	want(false) // as a replayed dead letter
 }
 
@@ -271,13 +271,13 @@ func TestMarkOfDoubtEnds(t *testing.T) {
 	k := startPairKit(t)
 	for name, end := range map[string]func(Lease){
 		"finished": func(l Lease) { k.finish(l, "receipt") },
-		"refunded": func(l Lease) { k.refund(l) },
+		"refunded": func(l Lease) { k.refund(true, l) },
 		"restored": func(l Lease) { k.restore(Admission{Lease: l, At: time.Now(), Became: WasDelivered}) },
 	} {
 		r := request(name, "a")
 		k.deliver(r)
 		k.clock.Advance(testLease + time.Second)
-		reclaimed := k.decide(r, Reclaimed).Lease
+		reclaimed := k.want(Reclaimed, r)[0].Lease
 		testkit.Equal(t, k.client.ZCard(t.Context(), k.d.keys.leased).Val(), 2, "%s: the lease and its mark before", name)
 		end(reclaimed)
 		testkit.Equal(t, k.client.ZCard(t.Context(), k.d.keys.leased).Val(), 0, "%s: leases and marks", name)
@@ -300,7 +300,7 @@ func TestRestoreInDoubt(t *testing.T) {
 		{"unknown, released", func(Request) {}, WasReleased, false, false, false},
 		{"unknown, released in doubt", func(Request) {}, WasReleased, true, true, false},
 		{"lapsed", func(r Request) { k.deliver(r); k.clock.Advance(testLease + time.Second) }, WasReleased, false, true, false},
-		{"released", func(r Request) { k.release(k.deliver(r)) }, WasReleased, false, false, false},
+		{"released", func(r Request) { k.release(false, k.deliver(r)) }, WasReleased, false, false, false},
 		{"somebody's", func(r Request) { k.deliver(r) }, WasReleased, false, true, true},
 	} {
 		r := request(test.name, "a")

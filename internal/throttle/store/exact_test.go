@@ -15,7 +15,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/oracle"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
-	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 func exactLimit(node limits.Node, limit limits.Limit) oracle.Limit {
@@ -185,63 +184,4 @@ func endDelivery(o *observer, store Store, lease Lease, delivered bool) {
 		o.t.Errorf("refund: %v, %v", returned, err)
 	}
 	o.left(lease, oracle.Span{From: from, Upto: time.Now().UnixMicro() + imprecision}, delivered)
-}
-
-// TestExactStepByStep makes random calls one by one. The clock often stops where a slot opens.
-func TestExactStepByStep(t *testing.T) {
-	t.Parallel()
-	_, client := startRedis(t)
-	testkit.Each(t, map[string]func(t *testing.T, s Settings) *subject{
-		"memory": newMemorySubject,
-		"redis":  func(t *testing.T, s Settings) *subject { return newRedisSubject(t, client, s) },
-	}, func(t *testing.T, newSubject func(t *testing.T, s Settings) *subject) {
-		seed := rand.Uint64()
-		t.Logf("seed %d", seed)
-		tree, categories := exactTree(t)
-		s := newSubject(t, Settings{Tree: tree, Lease: testLease, Retention: testRetention})
-		stepByStep(s, rand.New(rand.NewPCG(seed, 0)), categories)
-	})
-}
-
-func stepByStep(s *subject, random *rand.Rand, categories []string) {
-	var (
-		o        = newObserver(s.t)
-		underWay []Lease
-		due      []int64 // when slots open, as denials said
-	)
-	for step := range 300 {
-		if len(due) > 0 && random.IntN(3) == 0 {
-			at := due[random.IntN(len(due))] - int64(random.IntN(2))
-			s.clock.Set(start.Add(time.Duration(max(at, s.clock.Read().UnixMicro()+1)-start.UnixMicro()) * time.Microsecond))
-		} else {
-			s.clock.Advance(time.Microsecond + time.Duration(random.IntN(20_000))*time.Microsecond)
-		}
-		requests := make([]Request, 1+random.IntN(6))
-		for i := range requests {
-			category := categories[random.IntN(len(categories))]
-			requests[i] = request(fmt.Sprint(step, "-", i), category).withCost(1 + random.IntN(3)/2).ofKey(keysOfExact[random.IntN(len(keysOfExact))])
-		}
-		result := s.result(requests...)
-		underWay = append(underWay, o.decided(requests, result)...)
-		due = due[:0]
-		for _, d := range result.Decisions {
-			if d.Verdict == Denied && d.Limit.Algorithm != algorithm.InFlight {
-				due = append(due, result.At+d.Wait.Microseconds())
-			}
-		}
-		for len(underWay) > 0 && random.IntN(3) > 0 {
-			at := random.IntN(len(underWay))
-			lease, delivered := underWay[at], random.IntN(4) > 0
-			underWay = slices.Delete(underWay, at, at+1)
-			s.clock.Advance(time.Microsecond)
-			if delivered {
-				s.finish(lease)
-			} else {
-				s.refund(true, lease)
-			}
-			now := s.clock.Read().UnixMicro()
-			o.left(lease, oracle.Span{From: now, Upto: now}, delivered)
-		}
-	}
-	o.check(exactDeployment(s.tree, categories))
 }

@@ -44,9 +44,9 @@ func (k *pairKit) flap() {
 func (k *pairKit) wantFlaps(id string, minute int, want bool) Request {
 	k.t.Helper()
 	r := changing(id, minute)
-	d := k.decide(r, Admitted)
+	d := k.want(Admitted, r)[0]
 	testkit.Equal(k.t, d.Flaps, want, "whether the key of %s is flapping", id)
-	k.refund(d.Lease)
+	k.refund(true, d.Lease)
 	return r
 }
 
@@ -57,7 +57,7 @@ func (k *pairKit) foldFlap(r Request, number int64) {
 	if r.Resolves {
 		d = k.resolve(r, Folded, "")
 	} else {
-		d = k.decide(r, Folded)
+		d = k.want(Folded, r)[0]
 	}
 	if d.Fold.Number != number || !d.Fold.Flaps {
 		k.t.Fatalf("%s is folded as %+v, want number %d of a flapping key", r.ID, d.Fold, number)
@@ -109,8 +109,8 @@ var flapStories = []story{
 		k.change(true, "fired-1", 0, "r1")
 		k.change(false, "ended-1", 2, "r1")
 		k.Adopt(limits.Ruleset{Tree: newTree(t, "0/1h", "none", "")})
-		k.decide(changing("denied", 4), ExceedsCapacity)
-		k.decide(changing("denied", 4), ExceedsCapacity)
+		k.want(ExceedsCapacity, changing("denied", 4))
+		k.want(ExceedsCapacity, changing("denied", 4))
 		k.resolve(resolving(changing("ended-2", 6)), Unpaired, "")
 		k.Adopt(limits.Ruleset{Tree: newTree(t, "none", "none", "")})
 		k.wantFlaps("fired-3", 8, true)
@@ -119,7 +119,7 @@ var flapStories = []story{
 		k.flap()
 		worse := changing("worse", 10)
 		worse.Fold.Severity = 2
-		testkit.Equal(k.t, k.decide(worse, Admitted).Flaps, true, "the key is flapping")
+		testkit.Equal(k.t, k.want(Admitted, worse)[0].Flaps, true, "the key is flapping")
 	}},
 	{"until it is steady and fires", func(t *testing.T, k *pairKit) {
 		k.flap()

@@ -41,13 +41,13 @@ var foldStories = []story{
 		k.fold(folding("third", 1), 3)
 		k.clock.Advance(10 * time.Minute)
 		k.fold(folding("second", 1), 2)
-		k.decide(folding("second", 1).inMessage(9), Duplicate)
+		k.want(Duplicate, folding("second", 1).inMessage(9))
 		lookedUp := aboutDisk("third")
 		lookedUp.Cost = 0
 		k.fold(lookedUp, 3)
 		k.finish(k.resolve(aboutDisk("resolved"), Admitted, "r").Lease, "")
 		k.fold(folding("second", 1), 2)
-		k.decide(folding("fourth", 1), Admitted)
+		k.want(Admitted, folding("fourth", 1))
 	}},
 	{"after the message became too old", func(_ *testing.T, k *pairKit) {
 		k.fire(folding("first", 1), "r1")
@@ -70,7 +70,7 @@ var foldStories = []story{
 			t.Errorf("the second event waits %v for its message (%t), want 2s", decisions[1].Wait, decisions[1].Awaits)
 		}
 		k.clock.Advance(testLease + time.Second) // the message may be out
-		k.decide(folding("second", 1), Leased)
+		k.want(Leased, folding("second", 1))
 		k.resolve(aboutDisk("resolved"), Leased, "") // behind the events that come back
 		k.finish(decisions[0].Lease, "r")
 		k.resolve(aboutDisk("resolved"), Leased, "")
@@ -81,14 +81,14 @@ var foldStories = []story{
 	}},
 	{"while a message is not delivered after all", func(_ *testing.T, k *pairKit) {
 		first := k.deliver(folding("first", 1))
-		k.decide(folding("second", 1), Leased)
-		k.refund(first)
-		k.decide(folding("second", 1), Admitted)
-		k.decide(folding("first", 1), Leased)
+		k.want(Leased, folding("second", 1))
+		k.refund(true, first)
+		k.want(Admitted, folding("second", 1))
+		k.want(Leased, folding("first", 1))
 	}},
 	{"into a message that may not exist", func(_ *testing.T, k *pairKit) {
 		k.fire(folding("first", 1), "")
-		k.decide(folding("second", 1), Admitted)
+		k.want(Admitted, folding("second", 1))
 	}},
 	{"into a message that cannot be updated", func(t *testing.T, k *pairKit) {
 		k.fire(folding("first", 1), "r1")
@@ -191,8 +191,8 @@ var foldStories = []story{
 		k.fold(second, 2)
 		k.repeat(second.inMessage(30), mostPairMessages)
 		lease := k.deliver(second.inMessage(30).Reminder(mostPairMessages))
-		k.decide(second.inMessage(31).Reminder(mostPairMessages), Duplicate) // another worker has another repetition
-		k.resolve(aboutDisk("resolved").inMessage(20), Leased, "")           // stored before the repetition: the reminder goes with its event
+		k.want(Duplicate, second.inMessage(31).Reminder(mostPairMessages)) // another worker has another repetition
+		k.resolve(aboutDisk("resolved").inMessage(20), Leased, "")         // stored before the repetition: the reminder goes with its event
 		k.finish(lease, "r2")
 		k.repeat(second.inMessage(30), Posted)
 		k.repeat(second.inMessage(31), NotDue)
@@ -205,7 +205,7 @@ var foldStories = []story{
 	}},
 	{"reminder", func(t *testing.T, k *pairKit) {
 		k.fire(folding("a first", 1), "r")
-		k.decide(folding("a first", 1).inMessage(7).Reminder(1), Admitted)
+		k.want(Admitted, folding("a first", 1).inMessage(7).Reminder(1))
 	}},
 }
 
@@ -232,7 +232,7 @@ func TestFoldedRecordsExpire(t *testing.T) {
 		for i := range 20 {
 			r := folding(fmt.Sprint(round, " ", i), 1)
 			r.Fold.Within = testPairTTL
-			k.decide(r, Folded)
+			k.want(Folded, r)
 		}
 		k.clock.Advance(testRetention + time.Second)
 	}

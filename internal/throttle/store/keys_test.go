@@ -73,7 +73,7 @@ var keyConformance = []conformanceCase{
 	}},
 }
 
-// TestKeysInRedis checks that no Redis key shows an event's key or stays for ever, and that a batch of keys is evaluated as one.
+// TestKeysInRedis checks that no Redis key shows an event's key or stays for ever.
 func TestKeysInRedis(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
@@ -99,16 +99,6 @@ func TestKeysInRedis(t *testing.T) {
 		}
 	}
 	testkit.Equal(t, hashed, 4, "Redis keys of the key: a log, a token bucket, a log of the shadow and a queue, of %q", names)
-
-	asOne := newRedis(client, "as one", Settings{Tree: newTree(t, "1000/1h", "none", "a@key=1/1h"), Lease: testLease, Retention: testRetention})
-	asOne.evaluateAsOne()
-	var batch []Request
-	for i := range 100 {
-		batch = append(batch, request(fmt.Sprint("e", i), "a").ofKey(fmt.Sprint("k", i)))
-	}
-	for _, d := range testkit.Must(asOne.Decide(t.Context(), batch))(t).Decisions {
-		testkit.Equal(t, d.Verdict, Admitted, "verdict of a batch of keys that is evaluated as one")
-	}
 }
 
 // TestKeysInUse counts the keys of each rule, without naming them.
@@ -132,11 +122,11 @@ func TestDelaysOfKeys(t *testing.T) {
 	k := startPairKit(t)
 	k.Adopt(limits.Ruleset{Tree: newTree(t, "none", "none", "a@key=1/1h")})
 	for i, key := range []string{"x", "y"} {
-		k.decide(request("first of "+key, "a").ofKey(key).inMessage(uint64(10*i+1)), Admitted)
+		k.want(Admitted, request("first of "+key, "a").ofKey(key).inMessage(uint64(10*i+1)))
 	}
 	delayed := func(key string, sequence uint64, want time.Duration) Postponement {
 		r := request(fmt.Sprint(key, sequence), "a").ofKey(key).inMessage(sequence)
-		d := k.decide(r, Denied)
+		d := k.want(Denied, r)[0]
 		p := Postponement{Request: r, Wait: d.Wait, Longest: 4 * time.Hour, Node: d.Node, Limit: d.Limit}
 		testkit.Equal(t, k.delay(p, mostDelayed, ComesBack).Round(time.Second), want, "%s comes back in", r.ID)
 		return p
@@ -150,7 +140,7 @@ func TestDelaysOfKeys(t *testing.T) {
 	testkit.Equal(t, turns[1].Wait, 0, "wait of an event without a key")
 	k.clock.Advance(time.Hour)
 	k.leaves(x)
-	k.decide(x.comeBack().Request, Admitted)
+	k.want(Admitted, x.comeBack().Request)
 }
 
 // TestMemoryIsBoundedByKeys invents keys. The store forgets the keys of long ago, and no path.
@@ -165,22 +155,6 @@ func TestMemoryIsBoundedByKeys(t *testing.T) {
 	}
 	testkit.Equal(t, m.inForce.ofKeys.Len(), most, "keys")
 	testkit.Equal(t, m.Usage(m.rules.Tree.Path(""))[0][0], 10*most, "slots of the root")
-}
-
-// TestMemoryForgetsIdleKeys keeps no key whose slots have left the window.
-func TestMemoryForgetsIdleKeys(t *testing.T) {
-	t.Parallel()
-	clock := testkit.NewClock(nil)
-	m := NewMemory(Settings{Tree: newTree(t, "none", "none", "a@key=1/1m"), Lease: time.Second, Retention: time.Minute}, clock.Read, nil)
-	for round := range 50 {
-		var requests []Request
-		for i := range 200 {
-			requests = append(requests, request(fmt.Sprint(round, "-", i), "a").ofKey(fmt.Sprint(round, "-", i)))
-		}
-		wantAdmitted(t, m, requests...)
-		clock.Advance(2 * time.Minute)
-	}
-	testkit.AtMost(t, m.inForce.ofKeys.Len(), 2*minSweep, "keys kept, of 200 in two minutes")
 }
 
 // TestRoutesOfKeysAreNotCached: no invented key takes the place of a category.

@@ -105,7 +105,7 @@ var changeConformance = []conformanceCase{
 		s.taken("a", 1)
 		s.clock.Advance(time.Second)
 		s.change(newPlan(s.t, "none", "fixed:2/1h+token:2/1h", ""))
-		if used := s.used("a"); used[0][0] != 0 || used[0][1] != 0 {
+		if used := s.slots("a"); used[0][0] != 0 || used[0][1] != 0 {
 			s.t.Errorf("slots taken: got %v, want none", used)
 		}
 		s.admits(2, limits.LevelCategory, several(3, "again", "a")...)

@@ -119,13 +119,6 @@ func (r *Redis) evaluateAsOne() {
 	})
 }
 
-// another returns a second instance of the deployment, with the same clock.
-func another(r *Redis, client redis.UniversalClient) *Redis {
-	options := r.d.runner.Options()
-	options.Client = client
-	return NewRedis(script.NewRunner(options), r.d.settings)
-}
-
 func pause(t *testing.T, r *Redis, destination string, d time.Duration) {
 	t.Helper()
 	logs := testkit.NewLog(t)
@@ -165,8 +158,8 @@ func finish(ctx context.Context, store Store, leases ...Lease) error {
 	return err
 }
 
-// used returns the number of slots in use, for each limit of each node.
-func (r *Redis) used(ctx context.Context, nodes []limits.Node) ([][]int64, error) {
+// usedSlots returns the number of slots in use, for each limit of each node.
+func (r *Redis) usedSlots(ctx context.Context, nodes []limits.Node) ([][]int64, error) {
 	uses, err := r.Readings.Uses(ctx, nodes)
 	used := make([][]int64, len(uses))
 	for i, ofNode := range uses {

@@ -8,21 +8,24 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
-// TestMemoryIsBoundedByWhatItAdmits admits new paths and events for 50 minutes.
+// TestMemoryIsBoundedByWhatItAdmits admits new paths, keys and events for 50 minutes.
 func TestMemoryIsBoundedByWhatItAdmits(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(nil)
-	m := NewMemory(Settings{Tree: newTree(t, "10000/1m", "10/1m", ""), Lease: time.Second, Retention: time.Minute}, clock.Read, nil)
+	tree := newTree(t, "10000/1m", "10/1m", "*@key=1/1m")
+	m := NewMemory(Settings{Tree: tree, Lease: time.Second, Retention: time.Minute}, clock.Read, nil)
 	for round := range 50 {
 		requests := make([]Request, 200)
 		for i := range requests {
-			requests[i] = request(fmt.Sprint(round, "-", i), fmt.Sprintf("c%d-%d", round, i))
+			name := fmt.Sprint(round, "-", i)
+			requests[i] = request(name, "c"+name).ofKey(name)
 		}
 		_, _ = m.Finish(t.Context(), wantAdmitted(t, m, requests...)[:1])
 		m.Mirror(requests[:1])
 		clock.Advance(time.Minute)
 	}
-	testkit.AtMost(t, len(m.records.byKey)+len(m.inForce.buckets), 2*minSweep, "records and buckets kept, of 200 a minute")
+	testkit.AtMost(t, len(m.records.byKey)+m.inForce.size(), 2*minSweep, "records and buckets kept, of 200 a minute")
+	testkit.AtMost(t, m.inForce.ofKeys.Len(), minSweep, "buckets of keys kept, of 200 a minute")
 	testkit.AtMost(t, len(m.times.calls), 2, "calls kept, of one a minute")
 }
 

@@ -1,9 +1,7 @@
 package store
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -17,7 +15,6 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/algorithm"
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -30,10 +27,10 @@ func TestModel(t *testing.T) {
 		t.Run(fmt.Sprint("part ", part+1), func(t *testing.T) {
 			t.Parallel()
 			server := servertest.StartRedis(t)
-			client, other := newClient(t, redis.Options{Addr: server.Addr}), newClient(t, redis.Options{Addr: server.Addr})
+			client := newClient(t, redis.Options{Addr: server.Addr})
 			rapid.Check(t, func(rt *rapid.T) {
 				testkit.NoError(rt, client.FlushDB(context.Background()).Err())
-				m := newModel(t, rt, client, other)
+				m := newModel(t, rt, client)
 				rt.Repeat(map[string]func(*rapid.T){
 					"":                  m.Compare,
 					"decide":            m.decide,
@@ -42,7 +39,6 @@ func TestModel(t *testing.T) {
 					"decide new ones":   m.decideNew,
 					"resolve":           m.resolve,
 					"report":            m.report,
-					"two at once":       m.decideAtOnce,
 					"repeat a call":     m.repeat,
 					"finish":            m.finish,
 					"finish unasked":    m.finishUnasked,
@@ -62,8 +58,6 @@ func TestModel(t *testing.T) {
 // model holds both stores and the expected state.
 type model struct {
 	redis      *Redis
-	other      *Redis // another instance of the deployment
-	behind     bool   // other has not adopted the limits in force
 	memory     *Memory
 	clock      *testkit.Clock // of both stores
 	settings   Settings
@@ -104,7 +98,7 @@ type taken struct {
 	left      bool    // a later call may have found the slots outside of a window
 }
 
-func newModel(t *testing.T, rt *rapid.T, client, other *redis.Client) *model {
+func newModel(t *testing.T, rt *rapid.T, client *redis.Client) *model {
 	m := &model{
 		events:   make(map[string]Request),
 		times:    make(map[int64]bool),
@@ -129,8 +123,6 @@ func newModel(t *testing.T, rt *rapid.T, client, other *redis.Client) *model {
 	}
 	m.redis = newRedis(client, "model", m.settings)
 	m.clock = withFakeTime(t, m.redis)
-	m.other = another(m.redis, other)
-	m.other.AdoptRules(m.redis.Rules())
 	m.memory = NewMemory(m.settings, m.clock.Read, nil)
 	m.memory.AdoptRules(m.redis.Rules())
 	m.memory.sweepAt = math.MaxInt // see forget
@@ -189,9 +181,6 @@ func (m *model) adopt(rt *rapid.T, mutes bool) {
 	}
 	rules := Compile(ruleset)
 	m.redis.AdoptRules(rules)
-	if m.behind = rapid.Bool().Draw(rt, "the other is behind"); !m.behind {
-		m.other.AdoptRules(rules)
-	}
 	m.memory.AdoptRules(rules)
 	m.listNodes()
 }
@@ -220,66 +209,6 @@ func (m *model) decideNew(rt *rapid.T) {
 	}
 	m.lastCall.nonce, m.lastCall.requests = NewNonce(), requests
 	m.call(rt)
-}
-
-// decideAtOnce has both instances decide at once. Calls that grant something have different times, which show their order. Of two calls
-// with one time, the call without grants counts as the first. An instance with outdated limits is refused after the other's call.
-func (m *model) decideAtOnce(rt *rapid.T) {
-	if m.behind {
-		m.decide(rt)
-		if len(m.lastCall.requests) == 0 { // an empty call changes nothing
-			return
-		}
-		if _, err := m.other.Decide(context.Background(), m.drawRequests(rt)); !errors.Is(err, script.ErrStale) {
-			rt.Fatalf("a call with older limits: got error %v, want %v", err, script.ErrStale)
-		}
-		m.other.AdoptRules(m.redis.Rules())
-		m.behind = false
-		return
-	}
-	// Admissions of the shadow may share a time. So may calls at the edge of the tolerance for a clock that went back.
-	if m.settings.Shadow != nil || m.wentBack {
-		m.decide(rt)
-		return
-	}
-	type call struct {
-		store    *Redis
-		nonce    string
-		requests []Request
-		result   BatchResult
-		err      error
-	}
-	calls := []*call{
-		{store: m.redis, nonce: NewNonce(), requests: m.drawRequests(rt)},
-		{store: m.other, nonce: NewNonce(), requests: m.drawRequests(rt)},
-	}
-	for _, c := range calls { // two calls that fold events may have one time
-		for i := range c.requests {
-			c.requests[i].Fold = Folding{}
-		}
-	}
-	m.clock.Advance(time.Microsecond)
-	testkit.AtOnce(len(calls), func(i int) {
-		c := calls[i]
-		c.result, c.err = c.store.DecideOnce(context.Background(), c.nonce, c.requests)
-	})
-	granted := func(c *call) int {
-		if slices.ContainsFunc(c.result.Decisions, func(d Decision) bool { return d.Lease.Request.ID != "" }) {
-			return 1
-		}
-		return 0
-	}
-	slices.SortStableFunc(calls, func(a, b *call) int {
-		return cmp.Or(cmp.Compare(a.result.At, b.result.At), cmp.Compare(granted(a), granted(b)))
-	})
-	for _, c := range calls {
-		if c.err != nil {
-			rt.Fatal(c.err)
-		}
-		m.lastCall.nonce, m.lastCall.requests = c.nonce, c.requests
-		m.check(rt, c.result, m.memory.DecideOnce(c.nonce, c.requests))
-	}
-	m.clock.Advance(time.Microsecond) // the second call may have used the next microsecond
 }
 
 func (m *model) repeat(rt *rapid.T) {
@@ -561,7 +490,7 @@ func (m *model) checkGuarantees(rt *rapid.T) {
 }
 
 func (m *model) compareUsage(rt *rapid.T) {
-	got := testkit.Must(m.redis.used(context.Background(), m.nodes))(rt)
+	got := testkit.Must(m.redis.usedSlots(context.Background(), m.nodes))(rt)
 	if want := m.memory.Usage(m.nodes); len(m.nodes) > 0 && !reflect.DeepEqual(got, want) {
 		rt.Fatalf("slots taken at %v of %+v:\nredis  %v\nmemory %v", m.clock.Read(), m.nodes, got, want)
 	}

@@ -32,19 +32,18 @@ func (r Request) ofPair(key string) Request {
 
 func aboutDisk(id string) Request { return request(id, "a").ofPair("disk") }
 
-// pairKit is a store with a clock of the test.
+// pairKit is a subject in Redis, with the calls that Redis alone has.
 type pairKit struct {
 	*Redis
-	t      *testing.T
+	*subject
 	client redis.UniversalClient
-	clock  *testkit.Clock
 }
 
 // newPairKit uses keys of its own on a server.
 func newPairKit(t *testing.T, client redis.UniversalClient, way script.Scripting) *pairKit {
 	prefix := strings.NewReplacer("/", "-", ",", "").Replace(t.Name())
 	r := newRedisBy(client, prefix, way, pairSettings(t))
-	return &pairKit{Redis: r, t: t, client: client, clock: withFakeTime(t, r)}
+	return &pairKit{Redis: r, subject: subjectOf(t, r, r.d.settings), client: client}
 }
 
 // startPairKit starts a server for a pairKit.
@@ -114,18 +113,6 @@ func (k *pairKit) resolve(r Request, want Verdict, opened string, others ...stri
 	return resolutions[0]
 }
 
-func (k *pairKit) release(lease Lease) {
-	k.t.Helper()
-	if extended, err := k.Extend(k.t.Context(), []Lease{lease}, 0); err != nil || extended[0].End == 0 {
-		k.t.Fatalf("release: %+v, %v", extended, err)
-	}
-}
-
-func (k *pairKit) refund(lease Lease) {
-	k.t.Helper()
-	testkit.EqualSlices(k.t, testkit.Must(k.Refund(k.t.Context(), []Lease{lease}))(k.t), []bool{true}, "refunds")
-}
-
 // wantFields compares the fields of pairs, and checks their expiry.
 func (k *pairKit) wantFields(want map[string]string) {
 	k.t.Helper()
@@ -181,16 +168,6 @@ func (k *pairKit) restore(admissions ...Admission) {
 func (k *pairKit) repeat(r Request, want int64) {
 	k.t.Helper()
 	testkit.EqualSlices(k.t, testkit.Must(k.Pairs.Repeated(k.t.Context(), []Request{r}))(k.t), []int64{want}, "answer about %s", r.ID)
-}
-
-// decide asks for one event, and compares the verdict.
-func (k *pairKit) decide(r Request, want Verdict) Decision {
-	k.t.Helper()
-	d := decisionsOf(k.t, k, r)[0]
-	if d.Verdict != want {
-		k.t.Fatalf("%s at %v: verdict %d with a wait of %v, want %d", r.ID, k.clock.Read(), d.Verdict, d.Wait, want)
-	}
-	return d
 }
 
 // postponed returns an event denied by the limit 10/30m of path a. The next slot opens in 20 minutes.

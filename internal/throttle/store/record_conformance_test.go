@@ -149,12 +149,6 @@ var recordConformance = []conformanceCase{
 		s.taken("a", 4, 2)
 		s.want(Leased, derived(1, start, "a"))
 	}},
-	{name: "two streams give the same time and sequence", global: "5/1h", run: func(s *subject) {
-		other := request("event", "a")
-		other.Message.Stream = "OTHERS"
-		s.admit(request("event", "a"))
-		s.want(Duplicate, other)
-	}},
 	{name: "shadow mode leases what it denies, without taking slots",
 		global: "2/1h", category: "1/1h", rules: "off=0/1h", forward: true, run: func(s *subject) {
 			decisions := s.decide(request("1", "a"), request("2", "a"), request("3", "off"), request("2", "a"), request("4", "b"), request("5", "b"))

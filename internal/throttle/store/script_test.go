@@ -103,7 +103,7 @@ func TestRestoreForgottenEvent(t *testing.T) {
 		{Lease: Lease{Request: request("leased", scriptPath).inMessage(2)}, At: time.Now()},
 	}
 	testkit.Must(r.Restore(t.Context(), admissions, time.Now()))(t)
-	used := testkit.Must(r.used(t.Context(), r.d.settings.Tree.Path(scriptPath)))(t)
+	used := testkit.Must(r.usedSlots(t.Context(), r.d.settings.Tree.Path(scriptPath)))(t)
 	testkit.EqualDeeply(t, used, [][]int64{{2}, {2}, {2}}, "slots taken")
 	for i := range 3 {
 		wantAdmitted(t, r, request(fmt.Sprint("other", i), "b"))
@@ -150,22 +150,6 @@ func TestRestore(t *testing.T) {
 	)
 	wantVerdicts(t, decisions, Done, Leased, Done, Done, Done, Duplicate, Duplicate)
 	scripttest.WantExpiries(t, client)
-}
-
-func TestALogForgetsWhatHasLeftItsWindows(t *testing.T) {
-	t.Parallel()
-	_, client := startRedis(t)
-	for cost, name := range map[int]string{1: "as one", 2: "one by one"} {
-		r := newRedis(client, name, Settings{Tree: newTree(t, "1000/1m", "1000/2m", ""), Lease: testLease, Retention: testRetention})
-		clock := withFakeTime(t, r)
-		for round := range 4 {
-			clock.Advance(time.Minute)
-			wantAdmitted(t, r, request(fmt.Sprint(round), "a").withCost(cost))
-			for log, rounds := range map[string]int{"log": 1, "log:a": min(2, round+1)} {
-				testkit.Equal(t, client.ZCard(t.Context(), "{"+name+"}:"+log).Val(), int64(cost*rounds), "%s, round %d: slots in %s", name, round, log)
-			}
-		}
-	}
 }
 
 // spare is SPARE of the scripts.

@@ -2,15 +2,11 @@ package store
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/seed-4578ace9/notifier/internal/algorithm"
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
@@ -146,78 +142,6 @@ var shadowConformance = []conformanceCase{
 		shadow("a=3/1h")
 		s.shadowed([]string{"", "a"}, several(2, "h", "a")...)
 	}},
-}
-
-// deployed is what a deployment answered to [callDeployment], and what it left in Redis.
-type deployed struct {
-	answers []BatchResult
-	apart   int                      // decisions that differ in the shadow
-	kept    map[string]string        // keys of the limits in force
-	expires map[string]time.Duration // of the same keys
-	shadow  int                      // keys of the shadow
-}
-
-// callDeployment makes the same calls of each kind to a deployment, with a shadow or without.
-func callDeployment(t *testing.T, client *redis.Client, s Settings) deployed {
-	t.Helper()
-	r := newRedis(client, "deployment", s)
-	clock := withFakeTime(t, r)
-	made := deployed{kept: make(map[string]string), expires: make(map[string]time.Duration)}
-	for round, category := range []string{"a", "a.b", "b", "c", "b", "c"} {
-		nonce, requests := fmt.Sprint("nonce", round), several(6, fmt.Sprint("e", round, "-"), category)
-		var leases []Lease
-		for range 2 { // the second call is the first one again
-			result := testkit.Must(r.DecideOnce(t.Context(), nonce, requests))(t)
-			for i, d := range result.Decisions {
-				if d.Shadow.Verdict != 0 && d.Shadow.Verdict != d.Verdict {
-					made.apart++
-				}
-				if d.Lease.End > 0 {
-					leases = append(leases, d.Lease)
-				}
-				result.Decisions[i].Shadow, result.Decisions[i].Lease.shadow, result.Decisions[i].Lease.tree = ShadowDecision{}, nil, nil
-			}
-			made.answers = append(made.answers, result)
-			clock.Advance(time.Second)
-		}
-		extended := testkit.Must(r.Extend(t.Context(), leases[:2], testLease))(t)
-		testkit.Must(r.Refund(t.Context(), extended[:1]))(t)
-		testkit.Must(r.finishBatch(t.Context(), "finish "+nonce, extended[1:]))(t)
-		clock.Advance(12 * time.Second)
-	}
-	for name, dump := range scripttest.Contents(t, client) {
-		if strings.HasPrefix(name, r.d.runner.Key(inShadow)) {
-			made.shadow++
-			continue
-		}
-		made.kept[name], made.expires[name] = dump, client.PTTL(t.Context(), name).Val()
-	}
-	return made
-}
-
-// TestShadowTouchesNothing makes the same calls with and without shadow limits, and compares the answers and the keys of the limits in force.
-func TestShadowTouchesNothing(t *testing.T) {
-	t.Parallel()
-	server, client := startRedis(t)
-	plan := newPlan(t, "18/1m", "counter:6/1m+token:30/1m;burst=12+inflight:5/40s", "a.b=fixed:4/1m,b=6/20s,c=3/1m+2/20s")
-	rules := newRuleset(t, guarded(t, plan, "a.b=2"), "global=9/2m,category=4/1m,a=leaky:60/1m+inflight:2/1m,a.b=token:6/1m,b=counter:4/2m,c=1/1m")
-	for _, forward := range []bool{false, true} {
-		began := time.Now()
-		testkit.NoError(t, client.FlushAll(t.Context()).Err())
-		settings := Settings{Tree: rules.Tree, Lease: testLease, Retention: testRetention, Forward: forward}
-		without := callDeployment(t, newClient(t, redis.Options{Addr: server.Addr, DB: 1}), settings)
-		settings.Shadow = rules.Shadow
-		with := callDeployment(t, client, settings)
-		testkit.EqualDeeply(t, with.answers, without.answers, "answers")
-		testkit.EqualMaps(t, with.kept, without.kept, "keys of the limits in force")
-		for name, expires := range with.expires {
-			testkit.AtMost(t, (expires - without.expires[name]).Abs(), time.Since(began), "difference of the expiries of %s", name)
-		}
-		testkit.Equal(t, without.shadow, 0, "keys of a shadow where there is none")
-		if with.shadow == 0 || with.apart == 0 {
-			t.Errorf("the shadow has %d keys and disagreed %d times: that says nothing", with.shadow, with.apart)
-		}
-	}
 }
 
 // TestForwardedGoesOn has denied events forwarded beside a full limit of deliveries in flight. They take no slot, and go on without one: after

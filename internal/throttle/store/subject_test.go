@@ -52,7 +52,7 @@ func subjectOf(t *testing.T, store *Redis, s Settings) *subject {
 		repeat: func(nonce string, requests []Request) (BatchResult, error) {
 			return store.DecideOnce(t.Context(), nonce, requests)
 		},
-		counts: func(nodes []limits.Node) ([][]int64, error) { return store.used(t.Context(), nodes) },
+		counts: func(nodes []limits.Node) ([][]int64, error) { return store.usedSlots(t.Context(), nodes) },
 	}
 }
 
@@ -162,8 +162,8 @@ func (s *subject) change(plan limits.Plan) {
 	s.adopt(rules)
 }
 
-// used returns the taken slots of each limit on the path, the root first.
-func (s *subject) used(category string) [][]int64 {
+// slots returns the taken slots of each limit on the path, the root first.
+func (s *subject) slots(category string) [][]int64 {
 	s.t.Helper()
 	return testkit.Must(s.counts(s.tree.Path(category)))(s.t)
 }

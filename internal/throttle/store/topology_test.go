@@ -114,7 +114,7 @@ func TestClusterReshard(t *testing.T) {
 		})
 		pause(t, workers[1], "#here", time.Hour) // with another key, the node answers until its first key has moved
 	}
-	used := testkit.Must(workers[0].used(t.Context(), workers[0].d.settings.Tree.Path("a")))(t)
+	used := testkit.Must(workers[0].usedSlots(t.Context(), workers[0].d.settings.Tree.Path("a")))(t)
 	kinds := make(map[Verdict]int)
 	for _, d := range decisionsOf(t, workers[0], all...) {
 		kinds[d.Verdict]++
@@ -139,7 +139,7 @@ func TestClusterReshardWithEveryKey(t *testing.T) {
 	wantUsed := func(want ...[]int64) {
 		t.Helper()
 		testkit.Eventually(t, fmt.Sprintf("%v slots to be taken", want), func() bool {
-			used, err := store.used(t.Context(), tree.Path("a"))
+			used, err := store.usedSlots(t.Context(), tree.Path("a"))
 			return err == nil && reflect.DeepEqual(used, want)
 		})
 	}

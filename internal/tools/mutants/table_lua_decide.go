@@ -162,7 +162,7 @@ var ofDeciding = []mutant{
 		old:  `shadow_reply[index] = evaluate_in_shadow(batch, event_key, version, ask.shadow)`,
 		new: `shadow_reply[index] = evaluate_in_shadow(batch, event_key, version, ask.shadow)
         reply[3 + index] = shadow_reply[index] > 0 and shadow_reply[index] or reply[3 + index]`,
-		test: "./internal/throttle/store -run ^TestShadowTouchesNothing$",
+		test: "./internal/throttle/store -run TestConformance/^redis$/shadow:_it_reports",
 	},
 	{
 		name: "stale-revision-accepted",
@@ -253,7 +253,7 @@ var ofDeciding = []mutant{
 		file: "lua/fastpath.lua",
 		old:  `algorithms.log.trim(log, batch.trim)`,
 		new:  `integer(log.now)`,
-		test: "./internal/throttle/store -run ^TestALogForgetsWhatHasLeftItsWindows$",
+		test: "./internal/throttle/store -run ^TestTailsDoNotCount$",
 	},
 	{
 		name: "worker-clock",

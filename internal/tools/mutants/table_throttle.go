@@ -294,7 +294,7 @@ func (k keys) pairsUntil(string) string       { return k.key("pairs:until:") }`,
 		file: "internal/throttle/store/encoding.go",
 		old:  `inShadow = "shadow:"`,
 		new:  `inShadow = ""`,
-		test: "./internal/throttle/store -run ^TestShadowTouchesNothing$",
+		test: "./internal/throttle/store -run TestConformance/^redis$/shadow:_what_is_denied_in_force",
 	},
 	{
 		name: "shadow-forgets-what-is-in-flight",
