@@ -178,8 +178,7 @@ func TestLimiterFreeSlotsAreNotFull(t *testing.T) {
 		free(sent[1].Grant)
 		kit.one(store.Admitted, request("later", "a"))
 		testkit.Equal(t, kit.Usage().Opens("a"), time.Time{}, "next slot of %s, which has one", limit)
-		testkit.NoError(t, kit.usage.refresh(t.Context()))
-		testkit.EqualSlices(t, kit.latest(), []limits.Use{useOf(t, "a", limit, 1)}, "uses of %s", limit)
+		testkit.EqualSlices(t, kit.refresh(), []limits.Use{useOf(t, "a", limit, 1)}, "uses of %s", limit)
 	}
 }
 
@@ -190,8 +189,7 @@ func TestLimiterCostlyDenialIsNotFull(t *testing.T) {
 	costly := request("costly", "payments")
 	costly.Cost = 10
 	kit.want(map[store.Verdict]int{store.Admitted: 1, store.Denied: 1}, request("sent", "payments"), costly)
-	testkit.NoError(t, kit.usage.refresh(t.Context()))
-	testkit.EqualSlices(t, kit.latest(), []limits.Use{useOf(t, "", "10/1h", 1)}, "uses")
+	testkit.EqualSlices(t, kit.refresh(), []limits.Use{useOf(t, "", "10/1h", 1)}, "uses")
 }
 
 // TestByPathSharesItsRoom puts invented categories below one first level. Other first levels have room, which a removal returns.

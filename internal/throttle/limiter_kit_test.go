@@ -198,6 +198,14 @@ func (k *limiterKit) one(verdict store.Verdict, r store.Request) store.Grant {
 	return k.want(map[store.Verdict]int{verdict: 1}, r)[0].Grant
 }
 
+// takeOver decides about an event whose lease has ended, and compares its doubt.
+func (k *limiterKit) takeOver(id string, inDoubt bool) store.Grant {
+	k.t.Helper()
+	answer := k.want(map[store.Verdict]int{store.Reclaimed: 1}, request(id, "a"))[0]
+	testkit.Equal(k.t, answer.InDoubt, inDoubt, "%s: in doubt", id)
+	return answer.Grant
+}
+
 // startLimiterBehindProxy starts a limiter whose calls wait as long as timeout for a reply, which the proxy may drop.
 func startLimiterBehindProxy(t *testing.T, timeout time.Duration, o LimiterOptions) (*limiterKit, *servertest.Proxy) {
 	t.Helper()

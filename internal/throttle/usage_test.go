@@ -160,6 +160,13 @@ func TestUsageOfNewLimits(t *testing.T) {
 	})
 }
 
+// refresh reads the used slots, and returns the uses.
+func (k *limiterKit) refresh() []limits.Use {
+	k.t.Helper()
+	testkit.NoError(k.t, k.usage.refresh(k.t.Context()))
+	return k.latest()
+}
+
 // latest returns the uses that were read last, which must be known.
 func (k *limiterKit) latest() []limits.Use {
 	k.t.Helper()
@@ -209,10 +216,7 @@ func TestLimiterLatestUsesWithAGuarantee(t *testing.T) {
 		Global: testkit.Must(limits.Parse("10/1h"))(t), Guarantees: []limits.Guarantee{{Path: "security", Slots: 4}},
 	}))(t)
 	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: tree}})
-	latest := func() limits.Use {
-		testkit.NoError(t, limiter.usage.refresh(t.Context()))
-		return limiter.latest()[0]
-	}
+	latest := func() limits.Use { return limiter.refresh()[0] }
 	limiter.want(map[store.Verdict]int{store.Admitted: 5}, several(5, "deploy", "deploys")...)
 	testkit.Equal(t, latest().Full(), false, "full with a free slot")
 	limiter.one(store.Admitted, request("sixth", "deploys"))
@@ -240,33 +244,17 @@ func TestLimiterRemembersFullLimits(t *testing.T) {
 	}
 	wantFull := func(limiter *limiterKit) {
 		t.Helper()
-		testkit.NoError(t, limiter.usage.refresh(t.Context()))
-		uses := limiter.latest()
+		uses := limiter.refresh()
 		if len(uses) != 1 || uses[0].Path != "a" || !uses[0].Full() {
 			t.Errorf("uses: got %+v, want a full limit of a", uses)
 		}
 	}
 	wantFull(limiter)
 	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "none", "none", "")})
-	testkit.NoError(t, limiter.usage.refresh(t.Context()))
-	testkit.Equal(t, len(limiter.latest()), 0, "uses without a limit")
+	testkit.Equal(t, len(limiter.refresh()), 0, "uses without a limit")
 	limiter.Adopt(limits.Ruleset{Tree: full.Tree})
 	wantFull(limiter)
 	wantFull(startLimiterAt(t, limiter.server, LimiterOptions{Settings: full}))
-}
-
-// TestLimiterLatestUsesAfterARefund returns a slot of a limit that has denied an event. The limit is no longer full.
-func TestLimiterLatestUsesAfterARefund(t *testing.T) {
-	t.Parallel()
-	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "2/1h", "none", "")}})
-	limiter.one(store.Admitted, request("first", "a"))
-	second := limiter.one(store.Admitted, request("second", "a"))
-	limiter.one(store.Denied, request("third", "a"))
-	for _, full := range []bool{true, false} {
-		testkit.NoError(t, limiter.usage.refresh(t.Context()))
-		testkit.Equal(t, limiter.latest()[0].Full(), full, "the limit is full")
-		second.Refund(t.Context())
-	}
 }
 
 // passFreeKept changes the times of all categories as if the time that a category is tracked without slots had passed.
@@ -286,9 +274,8 @@ func TestLimiterReportsALimitThatBecameFree(t *testing.T) {
 	grant := limiter.one(store.Admitted, request("first", "a"))
 	refresh := func(used ...int64) {
 		t.Helper()
-		testkit.NoError(t, limiter.usage.refresh(t.Context()))
 		var got []int64
-		for _, use := range limiter.latest() {
+		for _, use := range limiter.refresh() {
 			got = append(got, use.Used)
 		}
 		testkit.EqualSlices(t, got, used, "used slots")
