@@ -201,11 +201,7 @@ func (a *asker) askOnceForPairs(ctx context.Context, nonce string, requests []st
 	if err != nil {
 		return nil, err
 	}
-	for i := range resolutions {
-		if d := &resolutions[i]; d.Lease.Resolving {
-			d.Grant = &grant{grants: a.answers.grants, granted: granted{Admission: store.Admission{Lease: d.Lease}}}
-		}
-	}
+	a.answers.grants.give(SourceRedis, time.Now(), resolutions, requests)
 	a.answers.count(SourceRedis, resolutions)
 	return resolutions, nil
 }

@@ -77,13 +77,16 @@ func whileAnswering[T, R any](outage *outage, call func(context.Context, []T) ([
 
 // give adds grants to the decisions of a store. Grants of the local store are queued for Redis.
 func (of *grants) give(source string, asked time.Time, decisions []store.Decision, requests []store.Request) {
+	tookSlots := func(i int) bool {
+		return decisions[i].Verdict == store.Admitted && !requests[i].Slotless && !decisions[i].Lease.Resolving
+	}
 	at := time.Time{} // of the admissions that the local store has recorded
 	if source == SourceLocal {
 		at = asked
 	} else if of.o.Policy == Local {
 		var admitted []store.Request
 		for i := range decisions {
-			if decisions[i].Verdict == store.Admitted && !requests[i].Slotless {
+			if tookSlots(i) {
 				admitted = append(admitted, requests[i])
 			}
 		}
@@ -99,7 +102,7 @@ func (of *grants) give(source string, asked time.Time, decisions []store.Decisio
 		}
 		g := &grant{grants: of, granted: granted{
 			Admission: store.Admission{Lease: d.Lease, At: at}, local: source == SourceLocal,
-			mirrored: source == SourceRedis && d.Verdict == store.Admitted && !requests[i].Slotless && !at.IsZero(),
+			mirrored: source == SourceRedis && tookSlots(i) && !at.IsZero(),
 		}}
 		d.Grant = g
 		if g.local && d.Verdict == store.Admitted {

@@ -62,8 +62,8 @@ var conformance = []conformanceCase{
 		s.taken("a", 0)
 		result := s.result(request("event", "a"))
 		testkit.Equal(s.t, result.At, start.UnixMicro(), "time of the decision")
-		want := Lease{Request: request("event", "a"), End: start.Add(testLease).UnixMicro(), tree: result.Decisions[0].Lease.tree}
-		if got := result.Decisions[0].Lease; got != want || got.tree.Tree != s.tree {
+		want := Lease{Request: request("event", "a"), End: start.Add(testLease).UnixMicro(), rules: result.Decisions[0].Lease.rules}
+		if got := result.Decisions[0].Lease; got != want || got.rules.Tree != s.tree {
 			s.t.Fatalf("lease %+v, want %+v", got, want)
 		}
 	}},

@@ -347,7 +347,7 @@ func (c *decideCall) answer(decision, answer *Decision, request Request, at int6
 		lease.End, lease.slotless = at+c.settings.Lease.Microseconds(), true
 	}
 	if lease.End != 0 {
-		lease.Request, lease.tree, lease.shadow, lease.InDoubt = request, c.rules.InForce, c.rules.InShadow, answer.InDoubt
+		lease.Request, lease.rules, lease.InDoubt = request, c.rules, answer.InDoubt
 	}
 }
 

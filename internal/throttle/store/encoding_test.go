@@ -37,7 +37,7 @@ func TestDecodeReply(t *testing.T) {
 		At:     at,
 		Pauses: map[string]time.Duration{"#a": time.Second, "#b": 2500 * time.Millisecond},
 		Decisions: []Decision{
-			{Verdict: Admitted, Lease: Lease{Request: request("one", "a"), End: at + 30_000_000, tree: call.rules.InForce}},
+			{Verdict: Admitted, Lease: Lease{Request: request("one", "a"), End: at + 30_000_000, rules: call.rules}},
 			{Verdict: Denied, Node: call.limits[2].node, Limit: limits.Limit{Count: 2, Window: time.Minute}, Wait: 1500 * time.Microsecond},
 		},
 	}
@@ -46,7 +46,7 @@ func TestDecodeReply(t *testing.T) {
 	}
 	call = replyCall(t, true)
 	result, err = call.decode(list(int64(at), list(), numbers(2, 1, 5, 8, 0, 0), int64(1), int64(2)))
-	if err != nil || result.Decisions[0].Lease != (Lease{Request: request("one", "a"), End: at + testLease.Microseconds(), tree: call.rules.InForce, slotless: true}) || result.Decisions[1].Verdict != Unknown {
+	if err != nil || result.Decisions[0].Lease != (Lease{Request: request("one", "a"), End: at + testLease.Microseconds(), rules: call.rules, slotless: true}) || result.Decisions[1].Verdict != Unknown {
 		t.Errorf("decoded as %+v, %v", result, err)
 	}
 }

@@ -23,8 +23,7 @@ type recorder struct {
 	until   time.Time // zero: to the end
 	process string
 	calls   int
-	inForce map[*Rules]bool             // limits that the file has
-	trees   map[*Routes]limits.Position // of these limits
+	inForce map[*Rules]limits.Position // of the limits that the file has
 }
 
 // recording is nil if no folder is named.
@@ -35,7 +34,7 @@ func newRecorder(folder string) *recorder {
 		return nil
 	}
 	until, _ := time.Parse(time.RFC3339, os.Getenv("HISTORY_UNTIL"))
-	h := &recorder{until: until, process: NewNonce(), inForce: make(map[*Rules]bool), trees: make(map[*Routes]limits.Position)}
+	h := &recorder{until: until, process: NewNonce(), inForce: make(map[*Rules]limits.Position)}
 	file, err := os.Create(filepath.Join(folder, h.process+".calls")) //nolint:gosec // the test names the folder
 	if err != nil {
 		panic(err)
@@ -55,22 +54,22 @@ func (d *deployment) record(ctx context.Context, begin recorded) (context.Contex
 	}
 	recording.mu.Lock()
 	defer recording.mu.Unlock()
-	if rules := begin.rules; rules != nil && !recording.inForce[rules] {
-		recording.inForce[rules], recording.trees[rules.InForce] = true, rules.Position
-		s := d.settings
-		recording.write(recorded{
-			Rules:    rules.Position,
-			InForce:  &recordedRules{rules.Tree.AllLevels(), rules.Tree.Guarantees(), rules.Mutes},
-			Settings: &recordedSettings{s.Lease, s.Retention, s.PairTTL, s.Flap, s.Forward || rules.Shadow != nil},
-		})
-	}
-	if begin.rules != nil {
-		begin.Rules = begin.rules.Position
+	if rules := begin.rules; rules != nil {
+		begin.Rules = rules.Position
+		if _, known := recording.inForce[rules]; !known {
+			recording.inForce[rules] = rules.Position
+			s := d.settings
+			recording.write(recorded{
+				Rules:    rules.Position,
+				InForce:  &recordedRules{rules.Tree.AllLevels(), rules.Tree.Guarantees(), rules.Mutes},
+				Settings: &recordedSettings{s.Lease, s.Retention, s.PairTTL, s.Flap, s.Forward || rules.Shadow != nil},
+			})
+		}
 	}
 	recording.calls++
 	begin.Call, begin.Time = fmt.Sprintf("%s-%d", recording.process, recording.calls), time.Now()
 	for _, lease := range begin.Leases {
-		begin.Trees = append(begin.Trees, recording.trees[lease.tree])
+		begin.Trees = append(begin.Trees, recording.inForce[lease.rules])
 	}
 	recording.write(begin)
 	return script.WithMark(ctx, begin.Call), unended{begin.Call}

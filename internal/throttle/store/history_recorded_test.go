@@ -198,7 +198,7 @@ func (h *readHistory) call(r run, isRepeated bool) *recordedCall {
 	for i := range call.leases {
 		lease := &call.leases[i]
 		lease.slotless = lease.Request.Slotless || lease.Resolving
-		lease.tree = cmp.Or(h.rules[begin.Trees[i]], h.first).InForce
+		lease.rules = cmp.Or(h.rules[begin.Trees[i]], h.first)
 	}
 	if isRepeated { // which run gave the answer is known only if the answer has its time
 		call.unheard = call.unheard || answer.At != 0 && answer.At != r.at || call.kind == callRefund || call.kind == callPut

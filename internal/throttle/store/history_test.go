@@ -267,7 +267,7 @@ func (c *historyClient) restore(category string) (leases []Lease) {
 		return nil
 	}
 	for _, r := range call.requests {
-		leases = append(leases, Lease{Request: r, End: call.result.At + historyLease.Microseconds(), tree: call.rules.InForce})
+		leases = append(leases, Lease{Request: r, End: call.result.At + historyLease.Microseconds(), rules: call.rules})
 	}
 	return leases
 }

@@ -338,17 +338,13 @@ func (m *Memory) goesOn(lease Lease, now int64, d time.Duration) bool {
 		return true
 	}
 	kept, sets := max(d, m.settings.Lease).Microseconds(), lease.evaluatedBy(m.rules)
-	if sets[0].routes != nil && m.resume(sets[0].routes, lease.Request, now, kept) > 0 && !m.settings.Forward {
+	if m.resume(sets[0], lease.Request, now, kept) > 0 && !m.settings.Forward {
 		return false
 	}
-	shadow := m.rules.InShadow
-	if shadow == nil || sets[1].routes == nil {
-		return true
-	}
-	e := m.shares.event(now, shadow.Route(lease.Request.Category, lease.Request.Key), lease.Request)
-	e.Lease = kept
-	for _, following := range shadow.following(sets[1].routes, lease.Request) {
+	for _, following := range sets[1].following(lease.Request, d) {
 		if state := m.shadow.find(following); state != nil {
+			e := m.shares.event(now, sets[1].current.Route(lease.Request.Category, lease.Request.Key), lease.Request)
+			e.Lease = kept
 			state.following().Extend(e, following.limits[0])
 		}
 	}

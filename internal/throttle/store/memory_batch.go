@@ -47,7 +47,8 @@ func (b *memoryBatch) decide(request Request) Decision {
 	case request.Cost == 0:
 		return Decision{Verdict: Unknown}
 	}
-	if wait := b.memory.resume(b.memory.rules.InForce, request, b.now, b.lease); wait > 0 && !b.memory.settings.Forward {
+	sets := b.newLease(request, 0).evaluatedBy(b.memory.rules)
+	if wait := b.memory.resume(sets[0], request, b.now, b.lease); wait > 0 && !b.memory.settings.Forward {
 		return Decision{Verdict: Leased, Wait: micros(wait)}
 	}
 	known.leaseEnd = b.now + b.lease
@@ -126,7 +127,7 @@ func (b *memoryBatch) forgetDeliveries() {
 }
 
 func (b *memoryBatch) newLease(request Request, end int64) Lease {
-	return Lease{Request: request, End: end, tree: b.memory.rules.InForce, shadow: b.memory.rules.InShadow, slotless: request.Slotless}
+	return Lease{Request: request, End: end, rules: b.memory.rules, slotless: request.Slotless}
 }
 
 func (b *memoryBatch) evaluate(request Request, name string, version int64) (decision Decision) {
@@ -202,16 +203,11 @@ func (b *memoryBatch) charge(set *book, tree *Routes, request Request) Decision 
 
 // resume renews the slots that follow a continued delivery, and takes lost slots again. If other events have the lost slots, it returns how
 // long the delivery must wait. It ignores a limit that has become too small for the event, which would wait for ever.
-func (m *Memory) resume(evaluated *Routes, request Request, now, lease int64) (wait int64) {
-	if request.Slotless {
-		return 0
-	}
-	tree := m.rules.InForce
-	e := m.shares.event(now, tree.Route(request.Category, request.Key), request)
+func (m *Memory) resume(set evaluated, request Request, now, lease int64) (wait int64) {
+	e := m.shares.event(now, m.rules.InForce.Route(request.Category, request.Key), request)
 	e.Lease = lease
 	e.Message = request.messageName()
-	following := tree.following(evaluated, request)
-	following = slices.DeleteFunc(following, func(b bucket) bool { return e.Cost > b.limits[0].Count })
+	following := slices.DeleteFunc(set.following(request, micros(lease)), func(b bucket) bool { return e.Cost > b.limits[0].Count })
 	for _, b := range following {
 		state := m.inForce.of(b)
 		if state.following().Holds(e, b.limits[0]) {

@@ -201,7 +201,7 @@ func (m *model) refundable(held heldLease) bool {
 	if leavesBehind(held) {
 		return false
 	}
-	if !held.none && !held.left && held.tree == held.evaluated {
+	if !held.none && !held.left && held.rules == held.evaluated {
 		return true
 	}
 	return !slices.ContainsFunc(m.leases, func(other heldLease) bool {
@@ -211,8 +211,8 @@ func (m *model) refundable(held heldLease) bool {
 
 // leavesBehind reports that an event has slots in a log unknown to its lease, because the limits changed.
 func leavesBehind(held heldLease) bool {
-	known := held.tree.Route(held.Request.Category, held.Request.Key).buckets
-	return slices.ContainsFunc(held.evaluated.Route(held.Request.Category, held.Request.Key).buckets, func(log bucket) bool {
+	known := held.rules.InForce.Route(held.Request.Category, held.Request.Key).buckets
+	return slices.ContainsFunc(held.evaluated.InForce.Route(held.Request.Category, held.Request.Key).buckets, func(log bucket) bool {
 		return log.algorithm.Description().PerNode && !slices.ContainsFunc(known, func(m bucket) bool { return m.name == log.name })
 	})
 }

@@ -93,9 +93,9 @@ type heldLease struct {
 // taken returns when and by which limits an event's slots were taken.
 type taken struct {
 	at        int64
-	evaluated *Routes // limits of the decision
-	none      bool    // denied and forwarded, without slots
-	left      bool    // a later call may have found the slots outside of a window
+	evaluated *Rules // limits of the decision
+	none      bool   // denied and forwarded, without slots
+	left      bool   // a later call may have found the slots outside of a window
 }
 
 func newModel(t *testing.T, rt *rapid.T, client *redis.Client) *model {
@@ -267,10 +267,10 @@ func (m *model) check(rt *rapid.T, got, want BatchResult) {
 			m.admitted[name]++
 		}
 		if d.Verdict != Reclaimed {
-			m.taken[name] = &taken{at: got.At, evaluated: d.Lease.tree, none: d.Verdict != Admitted}
+			m.taken[name] = &taken{at: got.At, evaluated: d.Lease.rules, none: d.Verdict != Admitted}
 		}
 		if m.taken[name] == nil { // finished without a decision, in place of another message with the ID
-			m.taken[name] = &taken{at: got.At, evaluated: d.Lease.tree, none: true, left: true}
+			m.taken[name] = &taken{at: got.At, evaluated: d.Lease.rules, none: true, left: true}
 		}
 		m.leases = append(m.leases, heldLease{Lease: d.Lease, taken: m.taken[name]})
 	}
@@ -401,10 +401,10 @@ func (m *model) refund(rt *rapid.T) {
 		return
 	}
 	// A call has one count for each limit: the count in force, or that of the first lease for a limit no longer in force.
-	older := m.leases[indexes[0]].tree
+	older := m.leases[indexes[0]].rules
 	indexes = slices.DeleteFunc(indexes, func(i int) bool {
 		held := m.leases[i]
-		return !m.refundable(held) || !held.Resolving && held.tree != older && held.tree.Tree != m.settings.Tree
+		return !m.refundable(held) || !held.Resolving && held.rules != older && held.rules.Tree != m.settings.Tree
 	})
 	leases := m.pick(indexes)
 	got := testkit.Must(m.redis.Refund(context.Background(), leases))(rt)

@@ -150,7 +150,9 @@ func (r *Redis) finishBatch(ctx context.Context, nonce string, leases []Lease) (
 	for _, lease := range leases {
 		eventKey, version := lease.Request.keyAndVersion()
 		events = append(events, eventKey, version, lease.Request.Cost, books.ofDelivered(lease), lease.pairField(), lease.pairDelivery())
-		events = r.appendFollowing(events, buckets, lease, 0)
+		for _, set := range lease.evaluatedBy(r.Rules()) {
+			events = buckets.appendPath(events, set.following(lease.Request, 0), set.name)
+		}
 	}
 	keys, arguments := r.delivery([]any{nonce}, books, buckets)
 	newly, err := flags(r.d.runner.RunNumbers(ctx, "recording deliveries", lua.Finish, keys, append(arguments, events...), len(leases)))
@@ -188,7 +190,9 @@ func (r *Redis) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]
 	for _, lease := range leases {
 		eventKey, version := lease.Request.keyAndVersion()
 		events = append(events, eventKey, version, lease.End, lease.InDoubt, lease.Waits, lease.Request.Cost)
-		events = r.appendFollowing(events, buckets, lease, d)
+		for _, set := range lease.evaluatedBy(r.Rules()) {
+			events = buckets.appendPath(events, set.following(lease.Request, d), set.name)
+		}
 	}
 	arguments := []any{d.Microseconds(), max(d, r.d.settings.Lease).Microseconds(), r.d.settings.Retention.Microseconds(), r.d.settings.Forward}
 	arguments = append(buckets.appendBuckets(arguments), events...)
@@ -225,23 +229,6 @@ func (r *Redis) Refund(ctx context.Context, leases []Lease) ([]bool, error) {
 	returned, err := flags(r.d.runner.RunNumbers(ctx, "returning slots", lua.Refund, buckets.keys, append(arguments, events...), len(leases)))
 	recording.end(recorded{Flags: returned}, err)
 	return returned, err
-}
-
-// appendFollowing appends the buckets whose slots return when the event's delivery ends: in force, and in the shadow. If the delivery
-// continues for d from now, it appends the buckets that present limits still have.
-func (r *Redis) appendFollowing(arguments []any, buckets *bucketIndex, lease Lease, d time.Duration) []any {
-	for _, set := range lease.evaluatedBy(r.Rules()) {
-		var following []bucket
-		switch {
-		case set.routes == nil, d > 0 && set.current == nil:
-		case d > 0:
-			following = set.current.following(set.routes, lease.Request)
-		default:
-			following = set.routes.Route(lease.Request.Category, lease.Request.Key).following()
-		}
-		arguments = buckets.appendPath(arguments, following, set.name)
-	}
-	return arguments
 }
 
 // Admission is an admitted event in the form that Restore sends to Redis.

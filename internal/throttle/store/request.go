@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -128,13 +129,13 @@ type Lease struct {
 	Request Request
 	End     int64 // microseconds of the store's clock; it also distinguishes one holder from the next
 
-	tree, shadow *Routes // limits that evaluated the event; nil if they are not known
-	slotless     bool    // it took no slots: it was denied but forwarded in shadow mode, it was released, or it resolves a pair
-	Resolving    bool    // of an event that resolves a pair
-	Unshown      bool    // of an event that resolves a pair: it keeps the pair when it is delivered, as some messages do not show that they are resolved
-	Receipt      string  // of the delivery, once there is one
-	InDoubt      bool    // the event may have been delivered, by an earlier holder or, at the end, by this one
-	Waits        bool    // the holder does not deliver the event before it has renewed the lease without Waits
+	rules     *Rules // that evaluated the event; nil if they are not known
+	slotless  bool   // it took no slots: it was denied but forwarded in shadow mode, it was released, or it resolves a pair
+	Resolving bool   // of an event that resolves a pair
+	Unshown   bool   // of an event that resolves a pair: it keeps the pair when it is delivered, as some messages do not show that they are resolved
+	Receipt   string // of the delivery, once there is one
+	InDoubt   bool   // the event may have been delivered, by an earlier holder or, at the end, by this one
+	Waits     bool   // the holder does not deliver the event before it has renewed the lease without Waits
 }
 
 // Counted returns the lease of an event that a failure policy admits although a limit is full: once Redis answers, the event takes slots.
@@ -151,14 +152,14 @@ type evaluated struct {
 }
 
 // evaluatedBy returns the limits in force and the shadow limits. Limits that are not known are today's.
-func (l Lease) evaluatedBy(rules *Rules) (sets [2]evaluated) {
-	sets[0] = evaluated{name: inForce, current: rules.InForce}
-	sets[1] = evaluated{name: inShadow, current: rules.InShadow}
-	if !l.Resolving {
-		sets[1].routes = cmp.Or(l.shadow, rules.InShadow)
+func (l Lease) evaluatedBy(rules *Rules) [2]evaluated {
+	by := cmp.Or(l.rules, rules)
+	sets := [...]evaluated{{inForce, by.InForce, rules.InForce}, {inShadow, by.InShadow, rules.InShadow}}
+	if l.slotless {
+		sets[0].routes = nil
 	}
-	if !l.slotless && !l.Resolving {
-		sets[0].routes = cmp.Or(l.tree, rules.InForce)
+	if l.Resolving {
+		sets[1].routes = nil
 	}
 	return sets
 }
@@ -172,6 +173,20 @@ func (s evaluated) route(request Request) *Route {
 		return s.routes.Route(request.Category, request.Key)
 	}
 	return s.current.routeIn(s.routes, request)
+}
+
+// following lists the buckets whose slots return when the delivery of the event ends. If the delivery goes on for d, these are the buckets
+// that today's limits still have.
+func (s evaluated) following(request Request, d time.Duration) []bucket {
+	if s.routes == nil || d > 0 && s.current == nil {
+		return nil
+	}
+	before := s.routes.Route(request.Category, request.Key)
+	if d == 0 {
+		return before.following()
+	}
+	now := s.current.Route(request.Category, request.Key)
+	return slices.DeleteFunc(now.following(), func(b bucket) bool { return before.named(b.name) < 0 })
 }
 
 // BatchResult answers a batch.

@@ -156,12 +156,6 @@ func newRoutes(tree *limits.Tree) *Routes {
 // Path is [limits.Tree.Path] from the cache. The caller must not change it.
 func (t *Routes) Path(category string) []limits.Node { return t.ofCategory(category).nodes }
 
-// following lists the buckets that follow the delivery of an event, if they already counted the event when it was evaluated.
-func (t *Routes) following(evaluated *Routes, request Request) []bucket {
-	before := evaluated.Route(request.Category, request.Key)
-	return slices.DeleteFunc(t.Route(request.Category, request.Key).following(), func(b bucket) bool { return before.named(b.name) < 0 })
-}
-
 // routeIn returns an event's route in the limits that evaluated it. Buckets that still exist have today's limits. The slots in other
 // buckets expire.
 func (t *Routes) routeIn(evaluated *Routes, request Request) *Route {
