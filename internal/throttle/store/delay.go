@@ -101,14 +101,15 @@ func slowestOf(n limits.Node) (limit limits.Limit, apart time.Duration) {
 type queueIndex struct {
 	store       *Queues
 	tree        *Routes
-	rooms       *levelIndex
+	rooms       levelIndex
 	queues      numbering[string] // by key
 	queueKeys   []string
 	definitions []any // of the queues, for turn.lua
 }
 
-func (r *Queues) newQueueIndex() *queueIndex {
-	return &queueIndex{store: r, tree: r.d.rules().InForce, rooms: newLevelIndex(r.d.keys.room), queues: make(numbering[string])}
+func (r *Queues) newQueueIndex(fixed ...string) *queueIndex {
+	rooms := r.d.keys.newLevelIndex(roomPrefixes, fixed...)
+	return &queueIndex{store: r, tree: r.d.rules().InForce, rooms: rooms, queues: make(numbering[string])}
 }
 
 // of appends the numbers of the queues of an event to the arguments, and returns the number of its room.
@@ -136,14 +137,14 @@ func (r *Queues) Turns(ctx context.Context, requests []Request) ([]Decision, err
 	if len(requests) == 0 {
 		return nil, nil
 	}
-	index := r.newQueueIndex()
+	index := r.newQueueIndex(r.d.keys.calls, r.d.keys.leased, r.d.keys.done)
 	var events []any
 	for _, request := range requests {
 		events = append(events, request.eventKey(), request.Message.Stored.UnixMicro(), request.queueMember())
 		events, _ = index.of(events, request)
 	}
-	keys := slices.Concat([]string{r.d.keys.calls, r.d.keys.leased, r.d.keys.done}, index.rooms.keys, index.queueKeys)
-	arguments := slices.Concat([]any{len(index.rooms.keys), len(index.queueKeys)}, index.definitions, events)
+	keys := slices.Concat(index.rooms.keys, index.queueKeys)
+	arguments := slices.Concat([]any{len(index.rooms.firsts), len(index.queueKeys)}, index.definitions, events)
 	numbers, err := r.d.runner.RunNumbers(ctx, "asking whose turn it is", lua.Turn, keys, arguments, 2*len(requests))
 	if err != nil {
 		return nil, err
@@ -164,14 +165,14 @@ func (r *Queues) Leave(ctx context.Context, requests []Request) error {
 	if len(requests) == 0 {
 		return nil
 	}
-	index := r.newQueueIndex()
+	index := r.newQueueIndex(r.d.keys.calls)
 	var events []any
 	for _, request := range requests {
 		queues, room := index.of(nil, request)
 		events = append(append(events, request.eventKey(), room, request.queueMember()), queues...)
 	}
-	keys := slices.Concat([]string{r.d.keys.calls}, index.rooms.keys, index.queueKeys)
-	_, err := r.d.runner.RunInt(ctx, "leaving the queue", lua.Leave, keys, append([]any{len(index.rooms.keys)}, events...))
+	keys := slices.Concat(index.rooms.keys, index.queueKeys)
+	_, err := r.d.runner.RunInt(ctx, "leaving the queue", lua.Leave, keys, append([]any{len(index.rooms.firsts)}, events...))
 	return err
 }
 

@@ -23,26 +23,29 @@ func (n numbering[K]) of(key K) (number int, isNew bool) {
 	return number, !known
 }
 
-// levelIndex numbers the first-level categories of a script call, and collects the keys of each.
+// levelIndex numbers the first-level categories of a script call, of which there are few. It collects the keys of each behind the keys of
+// every call.
 type levelIndex struct {
-	keysOf  []func(first string) string
-	numbers numbering[string]
-	keys    []string
+	names    *keys
+	prefixes []string // of the names of the keys
+	firsts   []string
+	keys     []string
 }
 
-func newLevelIndex(keysOf ...func(first string) string) *levelIndex {
-	return &levelIndex{keysOf: keysOf, numbers: make(numbering[string])}
+func (k *keys) newLevelIndex(prefixes []string, fixed ...string) levelIndex {
+	return levelIndex{names: k, prefixes: prefixes, keys: fixed}
 }
 
-// of returns the number of a first-level category.
+// of returns the number of a first-level category, from 1.
 func (x *levelIndex) of(first string) int {
-	number, isNew := x.numbers.of(first)
-	if isNew {
-		for _, keyOf := range x.keysOf {
-			x.keys = append(x.keys, keyOf(first))
-		}
+	if i := slices.Index(x.firsts, first); i >= 0 {
+		return i + 1
 	}
-	return number
+	for _, prefix := range x.prefixes {
+		x.keys = append(x.keys, x.names.key(prefix+first))
+	}
+	x.firsts = append(x.firsts, first)
+	return len(x.firsts)
 }
 
 // bucketIndex numbers the buckets of a script call, and builds what read_buckets in lib/buckets.lua reads.
@@ -157,7 +160,7 @@ func (x *askIndex) of(request Request, muted *Denial) int {
 func (x *askIndex) ask(request Request, tree *Routes, set string, fast *fastpath) {
 	r := tree.Route(request.Category, request.Key)
 	if request.Slotless && set == inForce {
-		r = &Route{}
+		r = nowhere
 	}
 	if fast.asks == 0 {
 		fast.possible, fast.atRoot, fast.first = true, true, len(x.buckets.limits)+1
@@ -245,7 +248,7 @@ func newFolds(buckets *bucketIndex, s Settings, requests []Request, folding func
 	if !slices.ContainsFunc(requests, folding) {
 		return "", nil
 	}
-	books := newPairBooks(buckets.names)
+	books := buckets.names.newPairBooks()
 	var events []any
 	for _, request := range requests {
 		if !folding(request) {
@@ -256,7 +259,7 @@ func newFolds(buckets *bucketIndex, s Settings, requests []Request, folding func
 		values = append(values, request.Pair, Lease{Request: request}.pairDelivery())
 	}
 	buckets.keys = append(buckets.keys, books.keys...)
-	return words(append([]any{s.PairTTL.Microseconds(), s.Flap.Changes, s.Flap.Window.Milliseconds(), len(books.numbers)}, events...)), values
+	return words(append([]any{s.PairTTL.Microseconds(), s.Flap.Changes, s.Flap.Window.Milliseconds(), len(books.firsts)}, events...)), values
 }
 
 // words joins numbers, names and booleans to one argument, with a blank behind each. As in the client of Redis, a boolean is 1 or 0.

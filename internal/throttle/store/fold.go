@@ -97,14 +97,14 @@ func (r *Pairs) GiveUp(ctx context.Context, request Request, receipt string) err
 
 // count makes one call of count.lua.
 func (r *Pairs) count(ctx context.Context, action string, requests []Request, receipt string) ([][]any, error) {
-	books := newPairBooks(r.d.keys)
+	books := r.d.keys.newPairBooks(r.d.keys.calls)
 	var events []any
 	for _, request := range requests {
 		events = append(events, books.of(request), request.Pair, receipt)
 	}
-	arguments := append([]any{action, CountEvery.Microseconds(), len(books.numbers)}, events...)
+	arguments := append([]any{action, CountEvery.Microseconds(), len(books.firsts)}, events...)
 	return script.RunDecoded(ctx, r.d.runner, script.Call{
-		Tried: "counting what is folded", Script: lua.Count, Keys: append([]string{r.d.keys.calls}, books.keys...), Arguments: arguments,
+		Tried: "counting what is folded", Script: lua.Count, Keys: books.keys, Arguments: arguments,
 	}, func(reply []any) ([][]any, error) {
 		lists := make([][]any, len(reply))
 		for i, value := range reply {

@@ -12,14 +12,14 @@ import (
 )
 
 // pairBooks numbers the books of pairs that a script call needs. Each first-level category has one.
-type pairBooks struct{ *levelIndex }
+type pairBooks struct{ levelIndex }
 
-func newPairBooks(names keys) pairBooks {
-	return pairBooks{newLevelIndex(names.pairs, names.pairsUntil)}
+func (k *keys) newPairBooks(fixed ...string) *pairBooks {
+	return &pairBooks{k.newLevelIndex(bookPrefixes, fixed...)}
 }
 
 // of returns the number of an event's book; 0 if it has no pair.
-func (b pairBooks) of(request Request) int {
+func (b *pairBooks) of(request Request) int {
 	if request.Pair == "" {
 		return 0
 	}
@@ -27,7 +27,7 @@ func (b pairBooks) of(request Request) int {
 }
 
 // ofDelivered returns the number of the book that a delivery changes; 0 if it changes none.
-func (b pairBooks) ofDelivered(lease Lease) int {
+func (b *pairBooks) ofDelivered(lease Lease) int {
 	if lease.Unshown {
 		return 0
 	}
@@ -60,22 +60,20 @@ func (r *Pairs) Resolve(ctx context.Context, requests []Request) ([]Decision, er
 // ResolveOnce makes one script call. A repeated call with the same nonce and requests gives the same answer.
 func (r *Pairs) ResolveOnce(ctx context.Context, nonce string, requests []Request) ([]Decision, error) {
 	ctx, recording := r.d.record(ctx, recorded{Kind: "resolve", Nonce: nonce, Requests: requests})
-	books := newPairBooks(r.d.keys)
+	k, s := &r.d.keys, r.d.settings
+	books := k.newPairBooks(k.calls, k.leased, k.done, k.message, k.taken)
 	events := make([]any, 0, 6*len(requests))
 	for _, request := range requests {
 		eventKey, version := request.keyAndVersion()
 		events = append(events, eventKey, version, books.of(request), request.Pair, request.resolvesUpto(), request.kind())
 	}
-	k := r.d.keys
-	keys := append([]string{k.calls, k.leased, k.done, k.message, k.taken}, books.keys...)
-	s := r.d.settings
 	arguments := []any{
 		nonce, s.Lease.Microseconds(), s.Retention.Microseconds(), s.PairTTL.Microseconds(), s.Flap.Changes, s.Flap.Window.Milliseconds(),
-		len(books.numbers),
+		len(books.firsts),
 	}
 	decode := func(reply []any) ([]Decision, error) { return decodeResolutions(reply, requests) }
 	resolutions, err := script.RunDecoded(ctx, r.d.runner, script.Call{
-		Tried: "asking for what is resolved", Script: lua.Resolve, Keys: keys, Arguments: append(arguments, events...),
+		Tried: "asking for what is resolved", Script: lua.Resolve, Keys: books.keys, Arguments: append(arguments, events...),
 	}, decode)
 	recording.end(recorded{Decisions: resolutions}, err)
 	return resolutions, err
@@ -137,7 +135,7 @@ func countOf(text string) Count {
 // Announce notes which events are being delivered that open pairs.
 func (r *Pairs) Announce(ctx context.Context, decisions []Decision) error {
 	var events []any
-	books, folding := newPairBooks(r.d.keys), r.d.rules().folding(r.d.settings)
+	books, folding := r.d.keys.newPairBooks(), r.d.rules().folding(r.d.settings)
 	for i := range decisions {
 		if lease := &decisions[i].Lease; lease.Request.Pair != "" && !folding(lease.Request) { // else decide.lua has announced it
 			events = append(events, lease.Request.eventKey(), books.of(lease.Request), lease.Request.Pair, lease.pairDelivery())
@@ -146,7 +144,7 @@ func (r *Pairs) Announce(ctx context.Context, decisions []Decision) error {
 	if len(events) == 0 {
 		return nil
 	}
-	arguments := append([]any{r.d.settings.Retention.Microseconds(), r.d.settings.PairTTL.Microseconds(), len(books.numbers)}, events...)
+	arguments := append([]any{r.d.settings.Retention.Microseconds(), r.d.settings.PairTTL.Microseconds(), len(books.firsts)}, events...)
 	_, err := r.d.runner.RunInt(ctx, "announcing deliveries", lua.Announce, append([]string{r.d.keys.calls, r.d.keys.leased}, books.keys...), arguments)
 	return err
 }
@@ -172,13 +170,12 @@ func (r Request) Reminder(messages int64) Request {
 // Repeated looks for events among the messages of open pairs and what is folded into them, and renews what Redis knows of the events that
 // it finds.
 func (r *Pairs) Repeated(ctx context.Context, requests []Request) ([]int64, error) {
-	books := newPairBooks(r.d.keys)
+	k, s := &r.d.keys, r.d.settings
+	books := k.newPairBooks(k.calls, k.done, k.message)
 	var events []any
 	for _, request := range requests {
 		events = append(events, request.eventKey(), request.Message.version(), books.of(request), request.Pair)
 	}
-	s := r.d.settings
-	arguments := []any{s.Lease.Microseconds(), s.Retention.Microseconds(), s.PairTTL.Microseconds(), s.Remind.Microseconds(), len(books.numbers)}
-	keys := append([]string{r.d.keys.calls, r.d.keys.done, r.d.keys.message}, books.keys...)
-	return r.d.runner.RunNumbers(ctx, "looking for repetitions", lua.Repeat, keys, append(arguments, events...), len(requests))
+	arguments := []any{s.Lease.Microseconds(), s.Retention.Microseconds(), s.PairTTL.Microseconds(), s.Remind.Microseconds(), len(books.firsts)}
+	return r.d.runner.RunNumbers(ctx, "looking for repetitions", lua.Repeat, books.keys, append(arguments, events...), len(requests))
 }

@@ -170,12 +170,12 @@ const (
 func (r *Readings) Explain(ctx context.Context, request Request) (Explanation, error) {
 	request.Cost = max(1, request.Cost)
 	tree := r.d.rules().InForce
-	books := newPairBooks(r.d.keys)
+	books := r.d.keys.newPairBooks(r.d.keys.calls, r.d.keys.leased, r.d.keys.done, r.d.keys.message)
 	books.of(request)
-	buckets := newBucketIndex(r.d.keys, append([]string{r.d.keys.calls, r.d.keys.leased, r.d.keys.done, r.d.keys.message}, books.keys...)...)
+	buckets := newBucketIndex(r.d.keys, books.keys...)
 	path := buckets.appendRoute([]any{request.Cost}, tree.Route(request.Category, request.Key), inForce)
 	eventKey, version := request.keyAndVersion()
-	arguments := []any{r.d.settings.Lease.Microseconds(), r.d.settings.Retention.Microseconds(), eventKey, request.Pair, len(books.numbers)}
+	arguments := []any{r.d.settings.Lease.Microseconds(), r.d.settings.Retention.Microseconds(), eventKey, request.Pair, len(books.firsts)}
 	arguments = append(buckets.appendBuckets(arguments), path...)
 	const head = 6
 	numbers, err := r.d.runner.RunNumbers(ctx, "asking about an event", lua.Explain, buckets.keys, arguments, head+2*len(buckets.limits))

@@ -94,6 +94,12 @@ func newKeys(runner *script.Runner) keys {
 	}
 }
 
+// The first parts of the names of the keys that each first-level category has.
+var (
+	roomPrefixes = []string{"room:"}
+	bookPrefixes = []string{"pairs:", "pairs:until:"}
+)
+
 // shadowTaken returns the key of the admissions by the shadow limits. Each state of the limits has a key of its own.
 func (k keys) shadowTaken(rules *Rules) string {
 	if rules.InShadow == nil {
@@ -103,14 +109,14 @@ func (k keys) shadowTaken(rules *Rules) string {
 }
 
 // room returns the key of the room where events of a first-level category wait; "": events without a category.
-func (k keys) room(first string) string { return k.key("room:" + first) }
+func (k keys) room(first string) string { return k.key(roomPrefixes[0] + first) }
 
 // queue returns the key of the queue where events of a first-level category wait for slots of a path.
 func (k keys) queue(first, path string) string { return k.key("line:" + first + ":" + path) }
 
 // pairs and pairsUntil return the keys of the book of pairs of a first-level category.
-func (k keys) pairs(first string) string      { return k.key("pairs:" + first) }
-func (k keys) pairsUntil(first string) string { return k.key("pairs:until:" + first) }
+func (k keys) pairs(first string) string      { return k.key(bookPrefixes[0] + first) }
+func (k keys) pairsUntil(first string) string { return k.key(bookPrefixes[1] + first) }
 
 func (k keys) key(name string) string { return k.runner.Key(name) }
 
@@ -145,7 +151,7 @@ func (r *Redis) finishBatch(ctx context.Context, nonce string, leases []Lease) (
 		return nil, nil
 	}
 	ctx, recording := r.d.record(ctx, recorded{Kind: "finish", Nonce: nonce, Leases: leases})
-	books, buckets := newPairBooks(r.d.keys), newBucketIndex(r.d.keys)
+	books, buckets := r.d.keys.newPairBooks(), newBucketIndex(r.d.keys)
 	events := make([]any, 0, 8*len(leases))
 	for _, lease := range leases {
 		eventKey, version := lease.Request.keyAndVersion()
@@ -173,9 +179,9 @@ func flags(numbers []int64, err error) ([]bool, error) {
 }
 
 // delivery returns the keys for recording deliveries. To the arguments it appends how long each part of a record lives, and the buckets.
-func (r *Redis) delivery(arguments []any, books pairBooks, buckets *bucketIndex) ([]string, []any) {
+func (r *Redis) delivery(arguments []any, books *pairBooks, buckets *bucketIndex) ([]string, []any) {
 	k, s := r.d.keys, r.d.settings
-	arguments = append(arguments, s.Lease.Microseconds(), s.Retention.Microseconds(), s.PairTTL.Microseconds(), len(books.numbers))
+	arguments = append(arguments, s.Lease.Microseconds(), s.Retention.Microseconds(), s.PairTTL.Microseconds(), len(books.firsts))
 	return slices.Concat([]string{k.calls, k.leased, k.done, k.message, k.taken}, books.keys, buckets.keys), buckets.appendBuckets(arguments)
 }
 
@@ -252,7 +258,7 @@ const (
 // end. Repeating it is harmless.
 func (r *Redis) Restore(ctx context.Context, admissions []Admission, now time.Time) (leaseEnd int64, err error) {
 	ctx, recording := r.d.record(ctx, recorded{Kind: "restore", Admissions: admissions, Clock: now})
-	books, buckets := newPairBooks(r.d.keys), newBucketIndex(r.d.keys)
+	books, buckets := r.d.keys.newPairBooks(), newBucketIndex(r.d.keys)
 	var events []any
 	for _, a := range admissions {
 		eventKey, version := a.Lease.Request.keyAndVersion()

@@ -168,7 +168,7 @@ func (l Lease) evaluatedBy(rules *Rules) [2]evaluated {
 func (s evaluated) route(request Request) *Route {
 	switch {
 	case s.routes == nil:
-		return &Route{}
+		return nowhere
 	case s.name == inShadow:
 		return s.routes.Route(request.Category, request.Key)
 	}

@@ -38,13 +38,12 @@ func (r *Queues) EnterRoom(ctx context.Context, stays []Stay, most int) (mayStay
 	if len(stays) == 0 {
 		return nil, nil
 	}
-	rooms := newLevelIndex(r.d.keys.room)
+	rooms := r.d.keys.newLevelIndex(roomPrefixes, r.d.keys.calls)
 	arguments := append(make([]any, 0, 1+4*len(stays)), most)
 	for _, stay := range stays {
 		arguments = append(arguments, rooms.of(stay.First), stay.Member, stay.Weight, stay.For.Microseconds())
 	}
-	keys := append([]string{r.d.keys.calls}, rooms.keys...)
-	return flags(r.d.runner.RunNumbers(ctx, "entering the room", lua.Room, keys, arguments, len(stays)))
+	return flags(r.d.runner.RunNumbers(ctx, "entering the room", lua.Room, rooms.keys, arguments, len(stays)))
 }
 
 // staysAtOnce is how many stays one call reads.

@@ -335,6 +335,9 @@ type Route struct {
 	guarantees []limits.Guarantee // of the tree
 }
 
+// nowhere is the route of events that take no slots.
+var nowhere = new(Route)
+
 // anyKey is the placeholder for the hash of a key, in the route that is copied for each key of a category.
 const anyKey = "key"
 

@@ -233,11 +233,9 @@ var ofThrottle = []mutant{
 	{
 		name: "pairs-of-neighbours",
 		bug:  "A producer of new pairs pushes out the open pairs of others.",
-		file: "internal/throttle/store/redis.go",
-		old: `func (k keys) pairs(first string) string      { return k.key("pairs:" + first) }
-func (k keys) pairsUntil(first string) string { return k.key("pairs:until:" + first) }`,
-		new: `func (k keys) pairs(string) string            { return k.key("pairs:") }
-func (k keys) pairsUntil(string) string       { return k.key("pairs:until:") }`,
+		file: "internal/throttle/store/encoding.go",
+		old:  `x.names.key(prefix+first)`,
+		new:  `x.names.key(prefix)`,
 		test: "./internal/throttle/store -run TestPairsAreBounded",
 	},
 	{
@@ -284,8 +282,8 @@ func (k keys) pairsUntil(string) string       { return k.key("pairs:until:") }`,
 		name: "room-of-neighbours",
 		bug:  "The room is bounded for all categories together.",
 		file: "internal/throttle/store/redis.go",
-		old:  `func (k keys) room(first string) string { return k.key("room:" + first) }`,
-		new:  `func (k keys) room(string) string { return k.key("room:") }`,
+		old:  `k.key(roomPrefixes[0] + first)`,
+		new:  `k.key(roomPrefixes[0])`,
 		test: "./internal/throttle/store -run TestDelays/eval/bound_of_each",
 	},
 	{
