@@ -225,7 +225,7 @@ func TestBucketRestored(t *testing.T) {
 func TestFunctions(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
-	if d.redis.CLI("command", "info", "fcall") == "" { // Redis 6.2 has no functions
+	if !servertest.HasFunctions(t) {
 		w := d.startWorker("worker", "REDIS_SCRIPTING", "function", "REDIS_FAILURE", "hold")
 		w.awaitUnready("redis")
 		return

@@ -447,8 +447,9 @@ func tales() []tale {
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	client := scripttest.NewClient(t, redis.Options{Addr: servertest.StartRedis(t).Addr})
+	ways := scripttest.Ways(t)
 	for _, told := range tales() {
-		for _, way := range []script.Scripting{script.Eval, script.Functions} {
+		for _, way := range ways {
 			t.Run(string(way)+"/"+told.name, func(t *testing.T) {
 				t.Parallel()
 				redis, clock := newInRedis(t, client, way, told.budgets)

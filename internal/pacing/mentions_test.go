@@ -16,7 +16,7 @@ func TestMentions(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	client := scripttest.NewClient(t, redis.Options{Addr: server.Addr})
-	for _, way := range []script.Scripting{script.Eval, script.Functions} {
+	for _, way := range scripttest.Ways(t) {
 		t.Run(string(way), func(t *testing.T) {
 			t.Parallel()
 			r := shared{runner: script.NewRunner(script.Options{Client: client, Prefix: string(way), Timeout: scripttest.Patience, Scripting: way})}

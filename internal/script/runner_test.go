@@ -65,7 +65,7 @@ func TestNames(t *testing.T) {
 func TestRun(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
-	for _, scripting := range []script.Scripting{script.Eval, script.Functions} {
+	for _, scripting := range scripttest.Ways(t) {
 		t.Run(string(scripting), func(t *testing.T) {
 			server.CLI("FLUSHALL")
 			runner := newRunner(t, server.Addr, scripting)

@@ -31,10 +31,9 @@ type dropTest struct {
 func testDrops(t *testing.T, test func(d *dropTest)) {
 	t.Helper()
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	for _, way := range []script.Scripting{script.Eval, script.Functions} {
+	client := scripttest.NewClient(t, redis.Options{Addr: servertest.StartRedis(t).Addr})
+	for _, way := range scripttest.Ways(t) {
 		t.Run(string(way), func(t *testing.T) {
-			client := scripttest.NewClient(t, redis.Options{Addr: server.Addr})
 			o, clock := scripttest.WithClock(t, script.Options{
 				Client: client, Prefix: "drops-" + string(way), Timeout: scripttest.Patience, Scripting: way,
 			})

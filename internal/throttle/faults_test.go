@@ -52,7 +52,7 @@ var faults = []fault{
 		name: "LOADING, a server that was killed and comes back", class: script.ErrUnavailable, says: "LOADING",
 		start: func(t *testing.T) faulty {
 			server := servertest.StartRedis(t)
-			return faulty{server.Addr, server.RestartLoading, server.EndLoading}
+			return faulty{server.Addr, server.RestartLoading, server.Restart}
 		},
 	},
 	{

@@ -18,6 +18,9 @@ import (
 // TestLimiterWithoutRightsOfFunctions asks as a user who may not load functions. The failure policy does not act.
 func TestLimiterWithoutRightsOfFunctions(t *testing.T) {
 	t.Parallel()
+	if !servertest.HasFunctions(t) {
+		return // TestServerWithoutFunctions of the store has what such a server answers
+	}
 	options := optionsOf(scripttest.SetUser(t, servertest.StartRedis(t), "without", append(scripttest.Rights(), "fcall")), scripttest.UserPrefix)
 	options.Scripting = script.Functions
 	asked := countCommands(options.Client)
@@ -36,6 +39,9 @@ func TestLimiterWithoutRightsOfFunctions(t *testing.T) {
 // limiter that did not ask the owner of the slot would admit its share again.
 func TestFunctionsNeedTheOwnerAlone(t *testing.T) {
 	t.Parallel()
+	if !servertest.HasFunctions(t) {
+		return // TestServerWithoutFunctions of the store has what such a server answers
+	}
 	cluster := servertest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
 	owner := cluster.Owner(cluster.Slot(limiterKey("")))
 	settings := store.Settings{Tree: newTree(t, "20/1h", "none", ""), Lease: testLease, Retention: testRetention}

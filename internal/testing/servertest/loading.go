@@ -3,7 +3,6 @@ package servertest
 import (
 	"os/exec"
 	"strconv"
-	"strings"
 )
 
 // lookAfter is the setting for after how many bytes a server that is loading looks at its connections. Redis 6.2 has not
@@ -11,8 +10,8 @@ import (
 const lookAfter = "loading-process-events-interval-bytes"
 
 // RestartLoading saves what the server holds, and something more to be busy with, kills it and starts it again. It returns
-// while the server is loading: connections are accepted, and most commands answered with LOADING, until [Redis.EndLoading]
-// or for ten seconds at least.
+// while the server is loading: connections are accepted, and most commands answered with LOADING, until [Redis.Restart] or for
+// ten seconds at least.
 func (r *Redis) RestartLoading() {
 	r.t.Helper()
 	size, keys, delay := 2<<20, 100, 100_000 // the delay is microseconds for each key
@@ -28,14 +27,4 @@ func (r *Redis) RestartLoading() {
 	r.CLI("SAVE")
 	r.process.kill()
 	r.process = startOnPort(r.t, func() *exec.Cmd { return exec.Command(r.program, settings...) }, "Server initialized")
-}
-
-// EndLoading lets the server load the rest at once, and returns when it has.
-func (r *Redis) EndLoading() {
-	r.t.Helper()
-	r.CLI("CONFIG", "SET", "key-load-delay", "0")
-	await(r.t, "the server to have loaded its data", func() (done bool, state string) {
-		state = r.CLI("INFO", "persistence")
-		return strings.Contains(state, "\nloading:0\r\n"), state
-	})
 }

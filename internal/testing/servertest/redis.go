@@ -33,17 +33,31 @@ type Redis struct {
 // redis-server, such as valkey-server.
 func StartRedis(t testing.TB, args ...string) *Redis {
 	t.Helper()
-	name := cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server")
-	program, err := exec.LookPath(name)
-	if err != nil {
-		t.Fatalf("look for the Redis server of the tests: %v\ninstall it with: apt-get install -y redis-server, or: make tools", err)
-	}
+	program := redisProgram(t)
 	port := strconv.Itoa(ReservePort(t))
 	r := &Redis{Addr: "127.0.0.1:" + port, Dir: t.TempDir(), t: t, program: program}
 	r.args = append([]string{"--bind", "127.0.0.1", "--port", port, "--dir", r.Dir, "--save", "", "--appendonly", "no"}, args...)
 	r.Restart()
 	t.Cleanup(r.Kill)
 	return r
+}
+
+func redisProgram(t testing.TB) string {
+	t.Helper()
+	program, err := exec.LookPath(cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server"))
+	if err != nil {
+		t.Fatalf("look for the Redis server of the tests: %v\ninstall it with: apt-get install -y redis-server, or: make tools", err)
+	}
+	return program
+}
+
+// HasFunctions reports whether the servers of StartRedis have functions: Redis 6.2 has none.
+func HasFunctions(t testing.TB) bool {
+	t.Helper()
+	_, version, _ := strings.Cut(string(testkit.Must(exec.Command(redisProgram(t), "--version").Output())(t)), " v=")
+	var major int
+	testkit.Must(fmt.Sscan(strings.ReplaceAll(version, ".", " "), &major))(t)
+	return major >= 7
 }
 
 // URL is the server's address in the form that clients read: redis://127.0.0.1:port/0.

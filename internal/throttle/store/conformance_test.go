@@ -250,7 +250,9 @@ func TestConformance(t *testing.T) {
 	run("redis", func(t *testing.T, s Settings) *subject { return newRedisSubject(t, genuine, s) }, slices.Concat(conformance, others))
 	// The same scripts, called in other ways and executed by another interpreter.
 	run("evaluated", func(t *testing.T, s Settings) *subject { return newSingleSubject(t, genuine, s) }, conformance)
-	run("functions", func(t *testing.T, s Settings) *subject { return newFunctionsSubject(t, genuine, s) }, conformance)
+	if servertest.HasFunctions(t) {
+		run("functions", func(t *testing.T, s Settings) *subject { return newFunctionsSubject(t, genuine, s) }, conformance)
+	}
 	run("miniredis", func(t *testing.T, s Settings) *subject { return newRedisSubject(t, standIn, s) }, conformance)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
@@ -62,7 +63,7 @@ type story struct {
 func tellStories(t *testing.T, stories []story, tree *limits.Tree) {
 	t.Helper()
 	_, client := startRedis(t)
-	for _, way := range []script.Scripting{script.Eval, script.Functions} {
+	for _, way := range scripttest.Ways(t) {
 		for _, s := range stories {
 			t.Run(string(way)+"/"+s.name, func(t *testing.T) {
 				t.Parallel()

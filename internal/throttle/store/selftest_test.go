@@ -49,6 +49,9 @@ func TestSelfTestFindsAMissingRight(t *testing.T) {
 // TestSelfTestRunsEveryScript checks that a self-test runs each script, with keys of its own, which it removes.
 func TestSelfTestRunsEveryScript(t *testing.T) {
 	t.Parallel()
+	if !servertest.HasFunctions(t) {
+		return // a function has the name of its script
+	}
 	server := servertest.StartRedis(t)
 	client := scripttest.NewClient(t, redis.Options{Addr: server.Addr})
 	var called testkit.Counts

@@ -32,13 +32,14 @@ func newWorkerClient(t *testing.T, addresses []string, master string) redis.Univ
 	return client
 }
 
-// newWorkers returns a worker with scripts and a worker with functions.
+// newWorkers returns two workers: one with functions, if the server has them, and else both with scripts.
 func newWorkers(t *testing.T, addresses []string, master, limit string) []*Redis {
 	t.Helper()
 	settings := Settings{Tree: newTree(t, limit, "none", ""), Lease: time.Hour, Retention: testRetention}
+	ways := scripttest.Ways(t)
 	var workers []*Redis
-	for _, way := range []script.Scripting{script.Eval, script.Functions} {
-		o := script.Options{Client: newWorkerClient(t, addresses, master), Prefix: "workers", Timeout: time.Second, Scripting: way}
+	for i := range 2 {
+		o := script.Options{Client: newWorkerClient(t, addresses, master), Prefix: "workers", Timeout: time.Second, Scripting: ways[i%len(ways)]}
 		workers = append(workers, NewRedis(script.NewRunner(o), settings))
 	}
 	return workers
