@@ -226,9 +226,9 @@ func levels(tree *limits.Tree, policy throttle.Policy) []string {
 		names = append(names, node.Level)
 	}
 	if policy == throttle.Closed {
-		names = append(names, store.LevelClosed)
+		names = append(names, limits.LevelClosed)
 	}
-	return append(names, store.LevelUnpaired, limits.LevelMute, store.LevelRoom, store.LevelOperator)
+	return append(names, limits.LevelUnpaired, limits.LevelMute, limits.LevelRoom, limits.LevelOperator)
 }
 
 // servers are what the worker is connected to, and what records its work.

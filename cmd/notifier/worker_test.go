@@ -16,7 +16,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
-	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // ended drops the errors of a context that is over, and no other error.
@@ -51,9 +50,9 @@ func TestLevels(t *testing.T) {
 	perHour := testkit.Must(limits.Parse("100/1h"))(t)
 	tree := testkit.Must(limits.NewTree(limits.Plan{Global: perHour, Category: perHour, Rules: rules}))(t)
 	named := []string{"global", "category", "payments.*"}
-	others := []string{store.LevelUnpaired, limits.LevelMute, store.LevelRoom, store.LevelOperator}
+	others := []string{limits.LevelUnpaired, limits.LevelMute, limits.LevelRoom, limits.LevelOperator}
 	testkit.EqualSlices(t, levels(tree, throttle.Local), slices.Concat(named, others), "levels")
-	testkit.EqualSlices(t, levels(tree, throttle.Closed), slices.Concat(named, []string{store.LevelClosed}, others), "levels of a closed policy")
+	testkit.EqualSlices(t, levels(tree, throttle.Closed), slices.Concat(named, []string{limits.LevelClosed}, others), "levels of a closed policy")
 }
 
 // A worker that starts may be asked for its report at once. Nothing changes the report's sources any more: the race detector would see it.

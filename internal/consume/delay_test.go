@@ -165,7 +165,7 @@ func TestDelayedEventLeavesBeforeItEnds(t *testing.T) {
 		"muted":                {mute, 1, "dropped payments"},
 		"above the capacity":   {store.Decision{Verdict: store.ExceedsCapacity, Node: limits.Node{Level: "the rule"}}, 1, "dropped payments"},
 		"expired":              {store.Decision{Verdict: store.Unknown}, 1, "expired payments"},
-		"Redis is unavailable": {store.Decision{Verdict: store.Denied, Node: limits.Node{Level: store.LevelClosed}}, 0, "dropped payments"},
+		"Redis is unavailable": {store.Decision{Verdict: store.Denied, Node: limits.Node{Level: limits.LevelClosed}}, 0, "dropped payments"},
 	}, func(t *testing.T, f *fixture, test endingCase) {
 		var leaves atomic.Int32
 		f.throttle.answers(func(r store.Request) store.Decision {
@@ -390,7 +390,7 @@ func TestDelayOfWhatIsTooLarge(t *testing.T) {
 		level := "the rule"
 		if redeliver {
 			f.deliverOnce(found)
-			level = store.LevelRoom // a redelivery does not know its rule
+			level = limits.LevelRoom // a redelivery does not know its rule
 		}
 		f.start(mayDelay)
 		f.awaitSettled(1)

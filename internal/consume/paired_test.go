@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume/openers"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -155,7 +156,7 @@ func (f *fixture) requireUnpaired(test unpairedCase) {
 		o.client.AckWait = ackWait
 		o.Drops = func(drops []summary.Drop) int64 {
 			early <- time.Since(began) < pairPatience || test.ends != "" && f.calls.count(test.ends+" firing") == 0
-			testkit.EqualDeeply(f, drops, []summary.Drop{{Category: "payments", Level: store.LevelUnpaired, Title: "an event", N: 1}}, "dropped")
+			testkit.EqualDeeply(f, drops, []summary.Drop{{Category: "payments", Level: limits.LevelUnpaired, Title: "an event", N: 1}}, "dropped")
 			return 1
 		}
 	})

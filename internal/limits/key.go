@@ -13,8 +13,18 @@ import (
 // eachKey ends the level of a rule that limits each key.
 const eachKey = "@key"
 
-// otherLevels are the levels of drops that no limit makes. A rule of that name would make its drops look like these.
-var otherLevels = []string{LevelMute, "closed", "unpaired", "folded", "room", "operator"}
+// Levels of drops that no limit makes.
+const (
+	LevelMute     = "mute"     // a mute denied the event
+	LevelClosed   = "closed"   // the closed failure policy denied the event
+	LevelUnpaired = "unpaired" // a resolved event without an open pair
+	LevelFolded   = "folded"   // the event is counted in a message that cannot be updated
+	LevelRoom     = "room"     // the event would have to wait, and too many of its first-level category wait already
+	LevelOperator = "operator" // an operator dropped the event while it waited
+)
+
+// otherLevels are these levels. A rule of that name would make its drops look like these.
+var otherLevels = []string{LevelMute, LevelClosed, LevelUnpaired, LevelFolded, LevelRoom, LevelOperator}
 
 // IsOfLimit reports whether a level is of a limit. Otherwise no slot helps the events that it drops.
 func IsOfLimit(level string) bool { return !slices.Contains(otherLevels, level) }

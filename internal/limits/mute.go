@@ -24,9 +24,6 @@ type Mute struct {
 	Revision   uint64 `json:"revision"`
 }
 
-// LevelMute is the level of the drops by mutes.
-const LevelMute = "mute"
-
 // LongestMute is the longest duration of one mute.
 const LongestMute = 30 * 24 * time.Hour
 

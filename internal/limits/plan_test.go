@@ -37,7 +37,8 @@ func TestParseOverridesFaults(t *testing.T) {
 		"global@key=1/1h":                  {`use "*@key"`},
 		"a@key=1/1h,*@key=none":            nil,
 		"mute=1/1h,room=none":              {`"mute" is reserved for drops that no limit makes`, `"room" is reserved`},
-		"mute.*=1/1h,room@key=1/1h":        nil,
+		"closed=1,unpaired=1,folded=1,operator=1": {`"closed" is reserved`, `"unpaired" is reserved`, `"folded" is reserved`, `"operator" is reserved`},
+		"mute.*=1/1h,room@key=1/1h":               nil,
 	} {
 		overrides, faults := ParseOverrides(text)
 		wantFaults(t, text, faults, parts)

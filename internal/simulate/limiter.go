@@ -170,7 +170,7 @@ func (l *Limiter) settle(ctx context.Context, decisions []store.Decision, verdic
 		case store.Folded:
 			*verdict = Verdict{Outcome: Folded, Number: decision.Fold.Number}
 		case store.Unpaired:
-			*verdict = Verdict{Outcome: Dropped, Level: store.LevelUnpaired}
+			*verdict = Verdict{Outcome: Dropped, Level: limits.LevelUnpaired}
 		default:
 			return nil, fmt.Errorf("deciding about events: unexpected verdict %s", decision.Verdict)
 		}

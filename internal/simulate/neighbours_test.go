@@ -13,7 +13,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // ofSecurity are messages of the category security in each form of an event. Others can guess their IDs, sequences and keys. Some repeat
@@ -163,7 +162,7 @@ func TestNeighbourAlone(t *testing.T) {
 	verdicts := strings.Join(becomes(t, nil), "\n")
 	for _, want := range []string{
 		fmt.Sprintf("%+v", Verdict{Outcome: Sent}), fmt.Sprintf("%+v", Verdict{Outcome: Dropped, Level: limits.LevelCategory}),
-		fmt.Sprintf("%+v", Verdict{Outcome: Duplicate}), fmt.Sprintf("%+v", Verdict{Outcome: Dropped, Level: store.LevelUnpaired}),
+		fmt.Sprintf("%+v", Verdict{Outcome: Duplicate}), fmt.Sprintf("%+v", Verdict{Outcome: Dropped, Level: limits.LevelUnpaired}),
 		"bad_json", "alerts[1]: neither title nor text",
 	} {
 		testkit.Contains(t, "verdicts", verdicts, want)

@@ -35,7 +35,7 @@ const (
 // Verdict is an Evaluator's answer about one event.
 type Verdict struct {
 	Outcome Outcome
-	Level   string // of a dropped event: the rule that denied it; store.LevelUnpaired without a pair
+	Level   string // of a dropped event: the rule that denied it; limits.LevelUnpaired without a pair
 	Number  int64  // of a folded event: its number in its message
 }
 

@@ -24,7 +24,7 @@ type Path struct {
 	Sent      int            `json:"sent"`
 	Duplicate int            `json:"duplicate"`
 	Folded    int            `json:"folded,omitempty"`
-	Dropped   map[string]int `json:"dropped"` // by rule: global, category, a pattern or store.LevelUnpaired
+	Dropped   map[string]int `json:"dropped"` // by rule: global, category, a pattern or limits.LevelUnpaired
 	// LongestSilence is the longest time without a sent event, between the first and the last event of the path.
 	LongestSilence time.Duration `json:"-"`
 }

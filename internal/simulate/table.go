@@ -13,7 +13,6 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/algorithm"
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // none fills an empty cell.
@@ -86,7 +85,7 @@ func byLevel(dropped map[string]int) string {
 	if len(dropped) == 0 {
 		return none
 	}
-	rank := map[string]int{limits.LevelGlobal: -2, limits.LevelCategory: -1, store.LevelUnpaired: 1}
+	rank := map[string]int{limits.LevelGlobal: -2, limits.LevelCategory: -1, limits.LevelUnpaired: 1}
 	levels := slices.SortedFunc(maps.Keys(dropped), func(a, b string) int {
 		return cmp.Or(cmp.Compare(rank[a], rank[b]), cmp.Compare(a, b))
 	})

@@ -8,13 +8,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/throttle/store"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
 // Drop is a number of dropped notifications of one category and title.
 type Drop struct {
 	Category string
-	Level    string // that denied them, as store.Decision has it: limits.LevelMute, store.LevelUnpaired, LevelRoom, LevelOperator and LevelClosed too
+	Level    string // that denied them, or a level of package limits for drops that no limit makes
 	Title    string // as plain.Title returns it; "": unknown
 	N        int
 
@@ -78,7 +78,7 @@ func (c *Counter) Add(drops []Drop) (round int64) {
 	var path *pathCounts
 	for i := range drops {
 		d := &drops[i]
-		if d.Level == store.LevelUnpaired {
+		if d.Level == limits.LevelUnpaired {
 			c.channel(place{category: d.Category}, now).Unpaired += int64(d.N)
 			continue
 		}

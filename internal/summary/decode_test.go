@@ -9,7 +9,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 func TestWhatIsNotShown(t *testing.T) {
@@ -83,8 +82,8 @@ func TestDescribe(t *testing.T) {
 	for level, want := range map[string]string{
 		limits.LevelCategory: "category 10/30m",
 		limits.LevelGlobal:   "global",
-		store.LevelRoom:      "could not wait: too many waited already",
-		store.LevelClosed:    "the limits could not be asked",
+		limits.LevelRoom:     "could not wait: too many waited already",
+		limits.LevelClosed:   "the limits could not be asked",
 	} {
 		testkit.Equal(t, NewReporter(Options{LimitOf: limitOf, Logger: slog.New(slog.DiscardHandler)}).describe("payments", level), want, "level %s", level)
 	}

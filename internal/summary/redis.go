@@ -6,7 +6,6 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
@@ -108,7 +107,7 @@ func SelfTest(ctx context.Context, scratch *script.Runner) error {
 	const name = "selftest"
 	r := NewRedis(scratch, time.Second, time.Second)
 	past := time.Now().Add(-time.Hour)
-	path := Path{Path: name, Dropped: 1, Reasons: []Reason{{Level: store.LevelClosed, Dropped: 1}}}
+	path := Path{Path: name, Dropped: 1, Reasons: []Reason{{Level: limits.LevelClosed, Dropped: 1}}}
 	report := Report{Instance: name, Number: past.UnixMicro(), Counts: Counts{
 		Channel: name, First: past, Last: past, Groups: []Group{{Name: name, Paths: []Path{path}}},
 	}}

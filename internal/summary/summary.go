@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // Digest reports drops to a channel. Dropped is the sum of Unpaired, the counts of Paths and MoreDropped. The times are by the Store's clock.
@@ -128,11 +127,11 @@ func (r *Reporter) describe(category, level string) string {
 	switch level {
 	case limits.LevelMute:
 		return "muted"
-	case store.LevelRoom:
+	case limits.LevelRoom:
 		return "could not wait: too many waited already"
-	case store.LevelClosed:
+	case limits.LevelClosed:
 		return "the limits could not be asked"
-	case store.LevelOperator:
+	case limits.LevelOperator:
 		return "dropped by an operator while they waited"
 	}
 	return strings.TrimSpace(level + " " + r.o.LimitOf(category, level))

@@ -112,7 +112,7 @@ func (l *Limiter) act(requests []store.Request, _ error) []store.Decision {
 	if l.o.Policy == Closed && !l.o.Forward {
 		decisions := make([]store.Decision, len(requests))
 		for i := range decisions {
-			decisions[i] = store.Decision{Verdict: store.Denied, Node: limits.Node{Level: store.LevelClosed}}
+			decisions[i] = store.Decision{Verdict: store.Denied, Node: limits.Node{Level: limits.LevelClosed}}
 			if denial := l.Rules().Muted(requests[i]); denial != nil { // the report about the mute counts the event
 				decisions[i].MutedBy(denial)
 			}

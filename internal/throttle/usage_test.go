@@ -98,7 +98,7 @@ func TestLimiterLimitOf(t *testing.T) {
 		{"a.b.c", "a.*", "4/1h", "a.b"},
 		{"a", "a.*", "", ""},
 		{"free", limits.LevelCategory, "", ""},
-		{"a.b", store.LevelClosed, "", ""},
+		{"a.b", limits.LevelClosed, "", ""},
 	} {
 		node, found := limiter.Usage().NodeOf(test.category, test.level)
 		testkit.Equal(t, node.Path, test.path, "path where the level %q limits %q", test.level, test.category)

@@ -197,13 +197,13 @@ var sentences = []struct {
 		"reported in #payments by the digest of 09:30:00 (38 suppressed)",
 	}},
 	{"unpaired", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) {
-		e.Level, e.Channel = store.LevelUnpaired, ""
+		e.Level, e.Channel = limits.LevelUnpaired, ""
 	})}}, []string{"dropped at 09:14:02.119 by unpaired: it resolves an event that was never posted"}},
 	{"no room", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) {
-		e.Level, e.Channel = store.LevelRoom, ""
+		e.Level, e.Channel = limits.LevelRoom, ""
 	})}}, []string{"dropped at 09:14:02.119 by room: too many events of its first-level category were waiting"}},
 	{"without redis", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) {
-		e.Level, e.Channel = store.LevelClosed, ""
+		e.Level, e.Channel = limits.LevelClosed, ""
 	})}}, []string{"dropped at 09:14:02.119 by closed: redis was unavailable, and NOTIFIER_REDIS_FAILURE=closed drops what cannot be counted"}},
 	{"waited and sent", known{entries: []journal.Entry{
 		refund(journal.Waiting, func(e *journal.Entry) { denied(e); e.Reason = "slot" }),

@@ -131,7 +131,7 @@ func limitOf(e journal.Entry) string {
 // sayDenial says which limit denied an event, and how full the limit was.
 func (w words) sayDenial(e journal.Entry) string {
 	switch e.Level {
-	case store.LevelUnpaired:
+	case limits.LevelUnpaired:
 		return "unpaired: it resolves an event that was never posted"
 	case limits.LevelMute:
 		if e.Path == "" {
@@ -142,11 +142,11 @@ func (w words) sayDenial(e journal.Entry) string {
 			text += " until " + w.second(e.Next)
 		}
 		return strings.TrimSuffix(text+", "+e.Reason, ", ")
-	case store.LevelOperator:
+	case limits.LevelOperator:
 		return cmp.Or(e.By, "an operator") + " with notifier delayed drop, while it waited"
-	case store.LevelRoom:
+	case limits.LevelRoom:
 		return "room: too many events of its first-level category were waiting"
-	case store.LevelClosed:
+	case limits.LevelClosed:
 		return "closed: redis was unavailable, and NOTIFIER_REDIS_FAILURE=closed drops what cannot be counted"
 	}
 	text := limitOf(e)

@@ -108,21 +108,18 @@ type Mute struct {
 // ByLimit reports whether a limit denied the event.
 func (d *Denial) ByLimit() bool { return d.Limit != (limits.Limit{}) }
 
-// Levels of drops that no limit makes.
+// Levels of drops, for packages that know no limits.
 const (
-	LevelClosed   = "closed"   // the closed failure policy denied the event
-	LevelUnpaired = "unpaired" // a resolved event without an open pair
-	LevelFolded   = "folded"   // the event is counted in a message that cannot be updated
-	LevelRoom     = "room"     // the event would have to wait, and too many of its first-level category wait already
-	LevelOperator = "operator" // an operator dropped the event while it waited
+	LevelClosed = limits.LevelClosed
+	LevelFolded = limits.LevelFolded
 )
 
 // Denials without a limit.
 var (
-	DeniedUnpaired = &Denial{Level: LevelUnpaired}
-	DeniedByRoom   = &Denial{Level: LevelRoom}
+	DeniedUnpaired = &Denial{Level: limits.LevelUnpaired}
+	DeniedByRoom   = &Denial{Level: limits.LevelRoom}
 
-	DeniedByOperator = &Denial{Level: LevelOperator}
+	DeniedByOperator = &Denial{Level: limits.LevelOperator}
 )
 
 // Denial returns the denial by a limit, also in shadow mode, or by a mute. It returns nil if the event was not denied. asked is the time of

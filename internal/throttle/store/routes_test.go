@@ -80,12 +80,3 @@ func TestTakenBefore(t *testing.T) {
 func denied(node limits.Node, limit limits.Limit, wait time.Duration) Decision {
 	return Decision{Verdict: Denied, Node: node, Limit: limit, Wait: wait}
 }
-
-// The level alone names what dropped an event, so no rule has the name of a drop that no limit makes.
-func TestNoRuleHasTheLevelOfAnotherDrop(t *testing.T) {
-	t.Parallel()
-	for _, level := range []string{limits.LevelMute, LevelClosed, LevelUnpaired, LevelFolded, LevelRoom, LevelOperator} {
-		rules, _ := limits.ParseRules(level + "=5/1h")
-		testkit.Equal(t, len(rules), 0, "rules of %s", level)
-	}
-}

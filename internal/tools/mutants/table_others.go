@@ -158,8 +158,8 @@ var ofOthers = []mutant{
 		name: "digest-unpaired-is-a-path",
 		bug:  "A resolved event that resolves nothing is counted as suppressed by a limit.",
 		file: "internal/summary/counter.go",
-		old:  `if d.Level == store.LevelUnpaired {`,
-		new:  `if d.Level == store.LevelUnpaired && d.N < 0 {`,
+		old:  `if d.Level == limits.LevelUnpaired {`,
+		new:  `if d.Level == limits.LevelUnpaired && d.N < 0 {`,
 		test: "./internal/summary -run TestCounterAddsUp",
 	},
 	{
