@@ -198,6 +198,8 @@ var usageFaults = map[string]string{
 	"simulate a --from-stream":             "--from-stream takes no file",
 	"simulate a --top -1":                  "--top is below 0",
 	"simulate --limit global=1/1h":         "unknown flag",
+	"simulate --limits= --compare b=5/1h":  "--limits is empty",
+	"simulate --compare=":                  "--compare is empty",
 	"simulate --limits a=no --compare b=5": "--limits: entry \"a=no\": ",
 	"simulate --compare b=5 --limits a=no": "--compare: entry \"b=5\": ",
 }

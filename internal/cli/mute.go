@@ -182,18 +182,18 @@ func (m *muteCommand) mute(ctx context.Context, arguments []string) error {
 	if err != nil {
 		return err
 	}
-	if err := m.command.enforce(ctx, bucket); err != nil {
-		return err
-	}
+	err = m.command.enforce(ctx, bucket)
 	path := set.Name.MutedPath()
 	m.command.warnOfPath(path)
 	if m.every != "" {
 		_, _ = fmt.Fprintf(m.command.out, "%s is muted %s, next at %s\n", path, set.Muting.Every, screen.Local(nextWindow(m.weekly)))
 	}
-	if set.Until.IsZero() {
-		return nil
+	if !set.Until.IsZero() {
+		_, _ = fmt.Fprintf(m.command.out, "%s is muted until %s%s\n", path, screen.Local(set.Until), spared(set.Muting.Spare))
 	}
-	_, _ = fmt.Fprintf(m.command.out, "%s is muted until %s%s\n", path, screen.Local(set.Until), spared(set.Muting.Spare))
+	if err != nil || set.Until.IsZero() {
+		return err
+	}
 	if !await.For(ctx, throttle.MutedAfter) { // workers whose limits were confirmed just before may be posting
 		return fmt.Errorf("the mute is in force, but posts that had begun before may still arrive: %w", context.Cause(ctx))
 	}

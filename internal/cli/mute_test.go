@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -30,4 +31,19 @@ func TestMuteInterrupted(t *testing.T) {
 	testkit.Fails(t, "the interrupted command", root.ExecuteContext(ctx), context.Canceled, "the mute is in force")
 	testkit.Contains(t, "it prints", out.String(), "payments is muted until ")
 	testkit.Contains(t, "mutes", mustRun(t, "", "mutes"), "payments")
+}
+
+// A mute prints what is muted even if Redis does not know of it yet: the mute is stored.
+func TestMuteWithoutRedis(t *testing.T) {
+	_, redisServer := limitsServers(t, map[string]string{"REDIS_TIMEOUT": "200ms"})
+	redisServer.Kill()
+	for flags, want := range map[string]string{
+		"--for 1h":                      "payments is muted until ",
+		"--every daily 02:00-04:00 UTC": "payments is muted daily 02:00-04:00 UTC, next at ",
+	} {
+		flag, value, _ := strings.Cut(flags, " ")
+		output, _, err := execute(t.Context(), "", "mute", "payments", flag, value, "--reason", "x")
+		testkit.Fails(t, flags, err, nil, "is stored, and workers apply it")
+		testkit.Contains(t, "it prints", output, want)
+	}
 }

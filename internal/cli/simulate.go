@@ -46,7 +46,7 @@ func newSimulateCommand() *cobra.Command {
 			"The limits are those of the settings here, if one of them is set, else those that running workers have in force.\n" +
 			"Where no worker answers within a second, they are the defaults. The output says which. --limits changes some of\n" +
 			"them: NAME=LIMIT, comma separated, where NAME is a path as in NOTIFIER_LIMITS, global or category. --compare does\n" +
-			"the same for a second set (b) and replays the events under both sets. An empty text changes nothing.\n\n" +
+			"the same for a second set (b) and replays the events under both sets.\n\n" +
 			"Each delivery succeeds at once, so an inflight limit is never full, unless one event exceeds its capacity.\n" +
 			"No event waits for a slot: events that would wait by NOTIFIER_DELAY are dropped. A later event with the\n" +
 			"category and the ID of a sent one is a duplicate, for as long as a worker would keep the delivery record.\n" +
@@ -77,14 +77,13 @@ type simulation struct {
 	week       bool
 	limits     string
 	compare    string
-	comparing  bool
 	json       bool
 	top        int
 	mutes      []string // as simulate.ParseMute reads them
 	from       string   // source of the limits, before the changes of the flags
 }
 
-func (s *simulation) checkArguments(_ *cobra.Command, arguments []string) error {
+func (s *simulation) checkArguments(cmd *cobra.Command, arguments []string) error {
 	switch {
 	case len(arguments) > 1:
 		return errors.New("expected at most one file")
@@ -95,13 +94,12 @@ func (s *simulation) checkArguments(_ *cobra.Command, arguments []string) error 
 	case s.top < 0:
 		return errors.New("--top is below 0")
 	}
-	return nil
+	return emptyFlag(cmd, "limits", "compare")
 }
 
 func (s *simulation) run(cmd *cobra.Command, arguments []string) error {
 	ctx, problems := cmd.Context(), cmd.ErrOrStderr()
 	s.file = cmp.Or(strings.Join(arguments, ""), standardInput)
-	s.comparing = cmd.Flags().Changed("compare")
 	settings, err := commandSettings()
 	if err != nil {
 		return err
@@ -215,7 +213,7 @@ func (s *simulation) noun() string {
 // trees returns one set of limits, and a second one for --compare. The error names every fault.
 func (s *simulation) trees(plan limits.Plan) ([]*limits.Tree, error) {
 	changes := [][2]string{{"--limits", s.limits}}
-	if s.comparing {
+	if s.compare != "" {
 		changes = append(changes, [2]string{"--compare", s.compare})
 	}
 	var (
@@ -305,7 +303,7 @@ func reportProblems(out io.Writer, history *simulate.History, noun string) {
 }
 
 func (s *simulation) printJSON(out io.Writer, reports []simulate.Report) error {
-	if s.comparing {
+	if s.compare != "" {
 		return screen.PrintJSON(out, map[string]any{"a": reports[0], "b": reports[1], "limits_from": s.from})
 	}
 	reports[0].LimitsFrom = s.from
@@ -318,7 +316,7 @@ func (s *simulation) printTable(out io.Writer, trees []*limits.Tree, reports []s
 	if n := r.Total.Seen; n > 0 {
 		span = fmt.Sprintf("events from %s to %s: %d", r.From.Format(time.RFC3339), r.To.Format(time.RFC3339), n)
 	}
-	if !s.comparing {
+	if s.compare == "" {
 		_, _ = fmt.Fprintf(out, "%s\nlimits from %s\nlimits: %s\n\n", span, s.from, describe(trees[0]))
 		return simulate.WriteTable(out, r, s.top)
 	}

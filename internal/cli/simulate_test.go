@@ -67,7 +67,7 @@ category seen sent dropped dropped by duplicate longest silence
 payments 5 3 1 category 1 1 10m
 (1 more) 1 0 1 errors 1 0 -
 total 6 3 2 category 1, errors 1 1 10m`},
-	"a comparison with the settings": {[]string{"--limits", "category=none", "--compare", ""}, pastSpan + fromHere +
+	"a comparison with the settings": {[]string{"--limits", "category=none", "--compare", "category=2/5m"}, pastSpan + fromHere +
 		"a: global=100/30m,category=none,errors=0/1h\nb: global=100/30m,category=2/5m,errors=0/1h\n" + `
 category seen sent a sent b b-a dropped a dropped b dupl. a dupl. b silence a silence b
 payments 5 4 3 -1 0 1 1 1 9m59s 10m

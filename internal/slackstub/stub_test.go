@@ -66,12 +66,12 @@ func TestPage(t *testing.T) {
 	call(t, s, slacktest.MethodPost, "text", "f", "blocks", `[{"type":"header","text":{"type":"plain_text","text":"card &amp; declined"}}]`, "attachments",
 		`[{"color":"#dc2626","blocks":[{"type":"section","text":{"type":"mrkdwn","text":"body"},"fields":[{"type":"mrkdwn","text":"order 4711"}]},{"type":"context","elements":[{"type":"plain_text","text":"id order-4711"}]}]}]`)
 	ts := s.Accepted()[0].Timestamp
-	call(t, s, slacktest.MethodPost, "text", "a reply", "thread_ts", ts)
+	call(t, s, slacktest.MethodPost, "text", "a reply of <!date^1767348121^{time}|10:02 UTC>", "thread_ts", ts)
 	call(t, s, slacktest.MethodPost, "text", "newest", "channel", "#deploys")
 	call(t, s, slacktest.MethodPost, "text", "never shown as taken", "token", "xoxb-other")
 	shown := page(t, s)
 	testkit.Contains(t, "the page", shown, "3 messages, 1 refused posts", "<b>C0000001</b>", `<p class="header">card &amp; declined</p>`, `fill="#dc2626"`,
-		`<p class="section">body</p>`, `<p class="field">order 4711</p>`, `<p class="context">id order-4711</p>`, "refused: invalid_auth")
+		`<p class="section">body</p>`, `<p class="field">order 4711</p>`, `<p class="context">id order-4711</p>`, "a reply of 10:02 UTC<", "refused: invalid_auth")
 	if strings.Index(shown, "newest") > strings.Index(shown, "declined") || strings.Index(shown, "a reply") < strings.Index(shown, "declined") {
 		t.Errorf("the newest message does not come first, or a reply before its message:\n%s", shown)
 	}

@@ -112,7 +112,10 @@ func linesOf(blocks []slacktest.Block) (lines []line) {
 	return lines
 }
 
-// plain undoes the escapes of Slack's texts. The template escapes the result for HTML.
+// date is a date in a message. Slack shows it in the time zone of its reader.
+var date = regexp.MustCompile(`<!date\^[^|>]*\|([^>]*)>`)
+
+// plain replaces dates by their fallback texts, and undoes the escapes of Slack's texts. The template escapes the result for HTML.
 func plain(text string) string {
-	return strings.NewReplacer("&lt;", "<", "&gt;", ">", "&amp;", "&").Replace(text)
+	return strings.NewReplacer("&lt;", "<", "&gt;", ">", "&amp;", "&").Replace(date.ReplaceAllString(text, "$1"))
 }
