@@ -46,12 +46,12 @@ type Live struct {
 	adopt   func(limits.Ruleset)
 	logger  *slog.Logger
 
-	applied    atomic.Pointer[overrides.Snapshot] // nil: not read yet
-	unreadable atomic.Pointer[error]
-	read       atomic.Bool   // the bucket was read, or there was certainly none
-	readable   chan struct{} // closed when every live limit was readable
-	once       sync.Once
-	lost       []overrides.Name // the lost mutes that were logged; only apply uses it
+	applied  atomic.Pointer[overrides.Snapshot] // nil: not read yet
+	refused  atomic.Pointer[error]              // why the newest snapshot is not in force; nil: it is
+	read     atomic.Bool                        // the bucket was read, or there was certainly none
+	readable chan struct{}                      // closed when every live limit was readable
+	once     sync.Once
+	lost     []overrides.Name // the lost mutes that were logged; only apply uses it
 
 	mu      sync.Mutex
 	changes summary.LimitChanges // up to the applied snapshot
@@ -73,11 +73,15 @@ func New(o Options) *Live {
 // Run follows the bucket until the context ends.
 func (l *Live) Run(ctx context.Context) { l.watcher.Run(ctx) }
 
-// Refresh applies the newest limits of the bucket. It fails if one of them is unreadable, because none of them is then in force here.
+// errConflict means that each live limit is readable, and that not all of them can be in force together.
+var errConflict = errors.New("live limits conflict")
+
+// Refresh applies the newest limits of the bucket. It fails if one of them is unreadable or they conflict, because none of them is then in force
+// here.
 func (l *Live) Refresh(ctx context.Context) error {
 	err := l.watcher.Refresh(ctx)
-	if unreadable := l.unreadable.Load(); err == nil && unreadable != nil {
-		err = *unreadable
+	if refused := l.refused.Load(); err == nil && refused != nil {
+		err = *refused
 	}
 	return err
 }
@@ -99,13 +103,14 @@ func (l *Live) apply(s overrides.Snapshot) error {
 func (l *Live) putInForce(s overrides.Snapshot, rules limits.Ruleset, conflict error) {
 	rules.Mutes = setup.Mutes(s)
 	if unreadable := l.live.Unreadable(); unreadable != nil {
-		l.unreadable.Store(&unreadable)
+		l.refused.Store(&unreadable)
 		return
 	}
 	if conflict != nil {
 		l.logger.Error("live limits conflict; keeping the previous ones", "revision", s.Revision, "error", conflict)
 		l.read.Store(true)
-		l.unreadable.Store(nil)
+		conflict = fmt.Errorf("%w: %w", errConflict, conflict)
+		l.refused.Store(&conflict)
 		return
 	}
 	l.logLost(s)
@@ -114,7 +119,7 @@ func (l *Live) putInForce(s overrides.Snapshot, rules limits.Ruleset, conflict e
 	if isFirst := l.applied.Swap(&s) == nil; isFirst || !s.Forged {
 		logLimits(l.logger, rules, len(s.Entries))
 	}
-	l.unreadable.Store(nil)
+	l.refused.Store(nil)
 	l.once.Do(func() { close(l.readable) })
 }
 
@@ -131,8 +136,8 @@ func (l *Live) logLost(s overrides.Snapshot) {
 
 // Ready returns why the worker must take no events, or nil.
 func (l *Live) Ready() error {
-	if err := l.unreadable.Load(); err != nil {
-		return *err
+	if refused := l.refused.Load(); refused != nil && !errors.Is(*refused, errConflict) {
+		return *refused
 	}
 	if l.read.Load() {
 		return nil

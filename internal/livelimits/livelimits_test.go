@@ -141,43 +141,53 @@ func TestNotReadyBeforeTheBucketIsRead(t *testing.T) {
 func TestRefreshOfAnUnreadableLimit(t *testing.T) {
 	t.Parallel()
 	js := servertest.JetStream(t, servertest.StartNATS(t).URL)
-	ctx, stop := context.WithCancel(testkit.Context(t))
+	ctx := testkit.Context(t)
 	bucket := testkit.Must(js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "limits", History: 64}))(t)
 	change := nats.NewMsg("$KV." + bucket.Bucket() + ".payments")
 	change.Data = []byte("5 in an hour")
 	trusted.Mark(change.Header)
 	testkit.Must(js.PublishMsg(ctx, change))(t)
-	var settings config.Config
-	settings.Limits.Bucket = bucket.Bucket()
 	adopted := make(chan limits.Ruleset, 1)
 	live := New(Options{
-		Settings: settings, JetStream: js, Logger: testkit.NewLog(t).Logger(), Adopt: func(rules limits.Ruleset) { adopted <- rules },
+		Settings: config.Config{Limits: config.Limits{Bucket: bucket.Bucket()}}, JetStream: js, Logger: testkit.NewLog(t).Logger(),
+		Adopt:   func(rules limits.Ruleset) { adopted <- rules },
 		InForce: func(context.Context) (limits.Position, time.Time, error) { return limits.Position{}, time.Time{}, nil },
 	})
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		live.Run(ctx)
-	}()
-	defer func() {
-		stop()
-		<-ended
-	}()
+	testkit.Run(t, live.Run)
 	testkit.Fails(t, "refreshing an unreadable limit", live.Refresh(ctx), nil, "the live limit of payments is not readable")
 	testkit.NoError(t, bucket.Delete(ctx, "payments"))
 	testkit.NoError(t, live.Refresh(ctx))
 	testkit.Equal(t, (<-adopted).Position.Revision, 2, "revision in force")
 }
 
+// conflicting are settings whose shadow limit has fewer slots than are guaranteed.
+func conflicting(t *testing.T) config.Config {
+	t.Helper()
+	return config.Config{Limits: config.Limits{
+		Bucket: "limits", Global: testkit.Must(limits.Parse("100/30m"))(t), Guarantees: []limits.Guarantee{{Path: "security", Slots: 20}},
+		ShadowLimits: []limits.Override{{Level: limits.LevelGlobal, Limits: testkit.Must(limits.Parse("10/30m"))(t)}},
+	}}
+}
+
+// TestRefreshOfConflictingLimits has limits that conflict. The previous ones stay in force, so the limits here are not the newest ones.
+func TestRefreshOfConflictingLimits(t *testing.T) {
+	t.Parallel()
+	js := servertest.JetStream(t, servertest.StartNATS(t).URL)
+	testkit.Must(js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "limits", History: 64}))(t)
+	live := New(Options{
+		Settings: conflicting(t), JetStream: js, Logger: testkit.NewLog(t).Logger(),
+		InForce: func(context.Context) (limits.Position, time.Time, error) { return limits.Position{}, time.Time{}, nil },
+	})
+	testkit.Run(t, live.Run)
+	testkit.Fails(t, "refreshing conflicting limits", live.Refresh(testkit.Context(t)), errConflict)
+	testkit.NoError(t, live.Ready())
+}
+
 // TestUnreadableLimitThatIsGone deletes an unreadable live limit. The remaining limits conflict, so the previous ones stay in force.
 func TestUnreadableLimitThatIsGone(t *testing.T) {
 	t.Parallel()
 	log := testkit.NewLog(t)
-	settings := config.Config{Limits: config.Limits{
-		Bucket: "limits", Global: testkit.Must(limits.Parse("100/30m"))(t), Guarantees: []limits.Guarantee{{Path: "security", Slots: 20}},
-		ShadowLimits: []limits.Override{{Level: limits.LevelGlobal, Limits: testkit.Must(limits.Parse("10/30m"))(t)}},
-	}}
-	live := New(Options{Settings: settings, JetStream: servertest.JetStream(t, servertest.StartNATS(t).URL), Logger: log.Logger()})
+	live := New(Options{Settings: conflicting(t), JetStream: servertest.JetStream(t, servertest.StartNATS(t).URL), Logger: log.Logger()})
 	testkit.NoError(t, live.apply(overrides.Snapshot{Revision: 1, Entries: []overrides.Change{{Name: overrides.Name{Pattern: "payments"}, Value: "5 in an hour", Revision: 1}}}))
 	testkit.Fails(t, "ready with an unreadable limit", live.Ready(), nil, "the live limit of payments is not readable")
 	testkit.NoError(t, live.apply(overrides.Snapshot{Revision: 2}))
