@@ -110,7 +110,7 @@ func listenIngest(
 		Publisher: setup.JetStream(connection,
 			jetstream.WithPublishAsyncTimeout(ingestTimeout), jetstream.WithPublishAsyncMaxPending(ingestPending)),
 		Available:  func() error { return usable(connection) },
-		TokensFile: settings.Ingest.TokensFile, TLS: ingest.TLSFiles(settings.Ingest.TLS), EndingSoon: config.EndingSoon,
+		TokensFile: settings.Ingest.TokensFile, TLS: ingest.TLSFiles(settings.Ingest.TLS),
 		Rate: limit, Burst: burst, Logger: logger, Metrics: metrics, Connections: metrics,
 	})
 }

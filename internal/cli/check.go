@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/seed-4578ace9/notifier/internal/certificate"
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/inspect"
@@ -69,6 +71,12 @@ func (c *check) run(ctx context.Context) error {
 	c.ok("settings", "")
 	for _, warning := range warnings {
 		c.warn("settings", warning)
+	}
+	// Settings leave this warning to ingest.
+	if pair, err := tls.LoadX509KeyPair(settings.Ingest.TLS.CertFile, settings.Ingest.TLS.KeyFile); err == nil {
+		if end := certificate.EndingSoon(pair); end != nil {
+			c.warn("settings", "NOTIFIER_INGEST_TLS_CERT_FILE: "+end.Error())
+		}
 	}
 	if !c.offline {
 		c.servers(ctx)

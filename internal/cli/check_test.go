@@ -227,3 +227,10 @@ func TestRowsOfPower(t *testing.T) {
 		testkit.Equal(t, powerRow(test[0], test[1], test[2]), test[3], "%v", test)
 	}
 }
+
+// The settings leave the end of this certificate to ingest, which watches it.
+func TestCheckWarnsOfTheCertificateOfIngest(t *testing.T) {
+	certificate, key := testkit.CertificateUntil(t, "ingest", time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC))
+	testkit.SetSettings(t, map[string]string{"SINK": "console", "INGEST_TLS_CERT_FILE": certificate, "INGEST_TLS_KEY_FILE": key})
+	testkit.Contains(t, "check", mustRun(t, "", "check", "--offline"), "warn  settings: NOTIFIER_INGEST_TLS_CERT_FILE: the certificate ended at 2020-01-02T03:04:05Z\n")
+}

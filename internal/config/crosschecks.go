@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/certificate"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
@@ -180,36 +181,24 @@ func (l *loader) checkMentions() {
 	}
 }
 
-// checkPair finds a certificate without a key, a key without a certificate, and two files that do not match.
+// checkPair finds a certificate without a key, a key without a certificate, and two files that do not match. It warns of a certificate that ends
+// soon, except of the certificate of ingest: ingest reloads that certificate, and warns of its end itself.
 func (l *loader) checkPair(certFile, keyFile *string) {
-	certificate, key := l.of(certFile), l.of(keyFile)
+	cert, key := l.of(certFile), l.of(keyFile)
 	switch {
-	case certificate.given && !key.given:
-		l.add(key, "not set, but %s is; expected the key of that certificate", certificate.Variable)
-	case key.given && !certificate.given:
-		l.add(certificate, "not set, but %s is; expected the certificate of that key", key.Variable)
-	case certificate.given && !certificate.faulty && !key.faulty:
+	case cert.given && !key.given:
+		l.add(key, "not set, but %s is; expected the key of that certificate", cert.Variable)
+	case key.given && !cert.given:
+		l.add(cert, "not set, but %s is; expected the certificate of that key", key.Variable)
+	case cert.given && !cert.faulty && !key.faulty:
 		pair, err := tls.LoadX509KeyPair(*certFile, *keyFile)
 		if err != nil {
-			l.add(certificate, "does not go with %s=%q: %v; expected a certificate and its key in PEM",
+			l.add(cert, "does not go with %s=%q: %v; expected a certificate and its key in PEM",
 				key.Variable, shown(*keyFile), err)
-		} else if end := EndingSoon(pair); end != nil {
-			l.ending = append(l.ending, fmt.Sprintf("%s: %v", certificate.Variable, end))
+		} else if end := certificate.EndingSoon(pair); end != nil && certFile != &l.config.Ingest.TLS.CertFile {
+			l.ending = append(l.ending, fmt.Sprintf("%s: %v", cert.Variable, end))
 		}
 	}
-}
-
-// EndingSoon returns when a certificate has ended, or ends within a week; nil: it is valid for longer. Certificates of a few days are renewed
-// late: for these it is the last third of their time.
-func EndingSoon(pair tls.Certificate) error {
-	soon, verb := min(7*24*time.Hour, pair.Leaf.NotAfter.Sub(pair.Leaf.NotBefore)/3), "ends"
-	switch left := time.Until(pair.Leaf.NotAfter); {
-	case left > soon:
-		return nil
-	case left < 0:
-		verb = "ended"
-	}
-	return fmt.Errorf("the certificate %s at %s", verb, pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
 }
 
 func (l *loader) checkClientAuthorities() {

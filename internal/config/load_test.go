@@ -2,7 +2,6 @@ package config_test
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -169,7 +168,6 @@ func TestWarnings(t *testing.T) {
 			},
 			[]string{
 				"NOTIFIER_NATS_TLS_CERT_FILE: the certificate ends at " + tomorrow.UTC().Format(time.RFC3339),
-				"NOTIFIER_INGEST_TLS_CERT_FILE: the certificate ended at 2020-01-02T03:04:05Z",
 			},
 		},
 	} {
@@ -179,19 +177,6 @@ func TestWarnings(t *testing.T) {
 				t.Errorf("got  %q\nwant %q", warnings, tt.want)
 			}
 		})
-	}
-}
-
-func TestEndingSoon(t *testing.T) {
-	t.Parallel()
-	now := time.Now()
-	const day = 24 * time.Hour
-	for _, test := range []struct {
-		age, left time.Duration
-		isSoon    bool
-	}{{80 * day, 8 * day, false}, {80 * day, 6 * day, true}, {12 * time.Hour, 12 * time.Hour, false}, {17 * time.Hour, 7 * time.Hour, true}} {
-		err := config.EndingSoon(tls.Certificate{Leaf: &x509.Certificate{NotBefore: now.Add(-test.age), NotAfter: now.Add(test.left)}})
-		testkit.Equal(t, err != nil, test.isSoon, "%v after its begin, a certificate ends in %v", test.age, test.left)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"errors"
 	"math/big"
 	"net"
 	"net/http"
@@ -204,11 +203,12 @@ type authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
 	number      int64
+	lasts       time.Duration // how long its next certificate lasts
 }
 
 func newAuthority(t testing.TB) *authority {
 	t.Helper()
-	a := &authority{key: testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)}
+	a := &authority{lasts: time.Hour, key: testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)}
 	a.certificate = &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
@@ -228,7 +228,7 @@ func (a *authority) sign(t testing.TB) (certificate, key string) {
 	a.number++
 	private := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1 + a.number), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(1 + a.number), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(a.lasts),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	signed := testkit.Must(x509.CreateCertificate(rand.Reader, template, a.certificate, private.Public(), a.key))(t)
@@ -248,15 +248,7 @@ func TestTLS(t *testing.T) {
 		write(t, files.KeyFile, key)
 	}
 	replace(own.sign(t))
-	d := open(t, func(o *ingest.Options) {
-		o.TLS = files
-		o.EndingSoon = func(used tls.Certificate) error {
-			if used.Leaf.SerialNumber.Int64() == 4 {
-				return errors.New("it ends at noon")
-			}
-			return nil
-		}
-	})
+	d := open(t, func(o *ingest.Options) { o.TLS = files })
 	clientOf := func(signedBy *authority) *http.Client {
 		roots := x509.NewCertPool()
 		roots.AddCert(own.certificate)
@@ -282,13 +274,15 @@ func TestTLS(t *testing.T) {
 		return response.TLS.PeerCertificates[0].SerialNumber.Int64()
 	}
 	testkit.Equal(t, serial(), 2, "serial number of the first certificate")
+	own.lasts = time.Minute
 	replace(own.sign(t))
 	testkit.Eventually(t, "the new certificate", func() bool { return serial() == 4 })
 	write(t, files.KeyFile, "no key")
 	testkit.Eventually(t, "a line about the bad key", func() bool { return d.log.Count("cannot reload file") > 0 })
 	testkit.Equal(t, serial(), 4, "serial number of the last good certificate")
 	testkit.Eventually(t, "a line about the certificate's end", func() bool { return d.log.Count("renew it") > 0 })
-	d.log.WantCount(t, 1, `"clients will refuse the certificate: renew it" error="it ends at noon"`)
+	d.log.WantCount(t, 1, `"clients will refuse the certificate: renew it" error="the certificate ends at `)
+	own.lasts = time.Hour
 	replace(own.sign(t))
 	testkit.Eventually(t, "a line about the newest certificate", func() bool { return d.log.Count("the certificate is renewed") > 0 })
 	d.client.CloseIdleConnections()

@@ -3,7 +3,6 @@ package ingest_test
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"io"
@@ -50,7 +49,6 @@ func open(t testing.TB, change func(o *ingest.Options), natsOptions ...func(*ser
 	}))(t)
 	o := ingest.Options{
 		Addr: "127.0.0.1:0", Subject: "notify", MaxBytes: 64 << 10, MaxGroupBytes: 4 << 20, Publisher: d.js, Logger: d.log.Logger(), Metrics: d.counts, Connections: d.counts,
-		EndingSoon: func(tls.Certificate) error { return nil },
 		Available: func() error {
 			if !conn.IsConnected() {
 				return errors.New("nats is not connected")

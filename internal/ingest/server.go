@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/seed-4578ace9/notifier/internal/certificate"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/httpserver"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
@@ -31,8 +32,7 @@ const (
 //go:embed openapi.json
 var openAPI []byte
 
-// Options configures a Server. All fields but TokensFile, TLS, EndingSoon, MaxConnections, Rate and Burst must be set, with TLS also
-// EndingSoon.
+// Options configures a Server. All fields but TokensFile, TLS, MaxConnections, Rate and Burst must be set.
 type Options struct {
 	Addr          string // host:port; port 0 selects a free port
 	Subject       string // prefix of the subjects of events
@@ -42,7 +42,6 @@ type Options struct {
 	Available     func() error // nil while NATS can be used; called for each event
 	TokensFile    string       // "": every client may write everything
 	TLS           TLSFiles
-	EndingSoon    func(tls.Certificate) error // when a certificate ended or will end soon; nil: it is valid for longer
 	// MaxConnections bounds the open connections; 0: 4096, which take 100 MB at the most.
 	MaxConnections int
 	Rate           rate.Limit // events a second of each client; 0: no limit
@@ -164,7 +163,7 @@ func (s *Server) Watch(ctx context.Context) {
 	defer ticker.Stop()
 	for {
 		if secure := s.secure.config.Load(); secure != nil {
-			s.ending.Note(s.options.EndingSoon(secure.Certificates[0]))
+			s.ending.Note(certificate.EndingSoon(secure.Certificates[0]))
 		}
 		select {
 		case <-ctx.Done():
