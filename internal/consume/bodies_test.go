@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -145,7 +146,7 @@ func TestBodiesAreBounded(t *testing.T) {
 	testkit.Equal(t, goes, toMemory, "where a body goes that has waited")
 	goes, _ = b.enqueue("b", heavyMessage("b", 1000))
 	testkit.Equal(t, goes, toMemory, "where a body of another first level goes")
-	b.owners.refusals.crowds.Put(crowd(room.Body, "a"), true, time.Now().Add(time.Hour))
+	b.owners.refusals.crowds.Put(crowd(room.Body, "a"), journal.TooMany, time.Now().Add(time.Hour))
 	goes, _ = b.enqueue("a", heavyMessage("a", 1000))
 	testkit.Equal(t, goes, nowhere, "where a body goes that the room would refuse")
 	redelivered := heavyMessage("a", 1000)
@@ -168,7 +169,7 @@ func TestCrowdedBodyOnTheBareSubject(t *testing.T) {
 	f.publish("notify", `{"category": "payments", "title": "`+strings.Repeat("x", heavyBytes)+`"}`)
 	w := f.newWorker(nil)
 	b := w.puller.bodies
-	b.owners.refusals.crowds.Put(crowd(room.Body, event.NoLevel), true, time.Now().Add(time.Hour))
+	b.owners.refusals.crowds.Put(crowd(room.Body, event.NoLevel), journal.TooMany, time.Now().Add(time.Hour))
 	b.of(event.NoLevel, time.Now()).back = time.Now().Add(time.Hour)
 	f.run(w)
 	f.awaitSettled(1)

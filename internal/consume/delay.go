@@ -98,7 +98,11 @@ func (p *planner) plan(ctx context.Context, next plan) {
 		p.settler.settle(withoutRecord(c.message))
 		return
 	}
-	p.settler.settle(p.refusals.dropped(c.message, next.denial))
+	dropped := p.refusals.dropped(c.message, next.denial)
+	if verdict == store.TooLate && next.rules != nil {
+		dropped.refused = journal.TooLate
+	}
+	p.settler.settle(dropped)
 }
 
 // unplanned returns the goal of an event that cannot be planned, because Redis is unavailable or refuses a key. A nak would leave the event in

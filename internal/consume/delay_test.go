@@ -38,6 +38,11 @@ func comeBackIn(in time.Duration) func(store.Request, time.Duration) (store.Dela
 	}
 }
 
+// refuse refuses every event that would wait for a slot.
+func refuse(verdict store.DelayVerdict) func(store.Request, time.Duration) (store.DelayVerdict, time.Duration, error) {
+	return func(store.Request, time.Duration) (store.DelayVerdict, time.Duration, error) { return verdict, 0, nil }
+}
+
 // TestDelay has a denied event wait in the room until its slot opens. The longest wait of a replayed event counts from the replay.
 func TestDelay(t *testing.T) {
 	t.Parallel()
@@ -235,9 +240,7 @@ func TestDelayRefusedToAKey(t *testing.T) {
 	full := denied(time.Hour)
 	full.Node.Level, full.Node.Key = "payments@key", limits.HashOfKey("db-1")
 	f.throttle.answers(always(full))
-	f.throttle.delay = func(store.Request, time.Duration) (store.DelayVerdict, time.Duration, error) {
-		return store.TooLate, 0, nil
-	}
+	f.throttle.delay = refuse(store.TooLate)
 	w := f.start(mayDelay)
 	f.event("payments", "first")
 	f.awaitSettled(1)

@@ -112,7 +112,7 @@ func (f *fakeThrottle) answers(decide func(store.Request) store.Decision) {
 
 // denied is a denial by a rule. The next slot opens after the wait; 0 means unknown.
 func denied(wait time.Duration) store.Decision {
-	return store.Decision{Verdict: store.Denied, Node: limits.Node{Level: "the rule"}, Wait: wait}
+	return store.Decision{Verdict: store.Denied, Node: limits.Node{Level: "the rule"}, Limit: limits.Limit{Count: 10, Window: time.Hour}, Wait: wait}
 }
 
 // fullFor reports a full limit for a category. "" means all categories.

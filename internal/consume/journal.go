@@ -54,6 +54,7 @@ func (r *reporter) recordOutcomes(batch []settlement, of outcomes, round int64) 
 		entry.Round = round
 		if settled.outcome == journal.Dropped {
 			entry.Channel = r.sink.Destination(sink.Delivery{Event: event.Event{Category: settled.about.category}})
+			entry.Reason = cmp.Or(entry.Reason, settled.refused)
 		}
 		if settled.fold != nil {
 			entry.Number, entry.Message, entry.Flapping = settled.fold.Number, settled.fold.Posted, settled.fold.Flaps

@@ -122,6 +122,23 @@ var journalCases = map[string]journalCase{
 		body: `{"id": "order-1", "title": "an event", "key": "db-1"}`,
 		want: []string{"dropped, by payments@key, of payments, key db-1, limit 10/1h, to payments, 10 of 10 used, next slot known"},
 	},
+	"dropped since too many wait": {
+		setUp:   func(f *fixture) { f.denyFirst(refuse(store.TooMany)) },
+		options: mayDelay,
+		want:    []string{"dropped, because too many events waited already, by the rule, limit 10/1h, to payments, 0 of 10 used, next slot known"},
+	},
+	"dropped since the slot of its key opens too late": {
+		setUp: func(f *fixture) {
+			full := fullLimit()
+			full.Node.Level, full.Node.Key = "payments@key", limits.HashOfKey("db-1")
+			f.throttle.answers(always(full))
+			f.throttle.delay = refuse(store.TooLate)
+		},
+		body:    `{"id": "order-1", "title": "an event", "key": "db-1"}`,
+		options: mayDelay,
+		want: []string{"dropped, because no slot opened for it within NOTIFIER_DELAY, by payments@key, of payments, key db-1, limit 10/1h, to payments, " +
+			"10 of 10 used, next slot known"},
+	},
 	"dropped by a mute": {
 		setUp: func(f *fixture) { f.mutes.mute("payments") },
 		want:  []string{"dropped, because ann: migration, by mute, of payments, to payments, mute 5:7"},

@@ -83,12 +83,12 @@ type RoomMetrics interface {
 // refusals remembers whose events may not enter the room at present. Its methods may be called concurrently.
 type refusals struct {
 	delay   func(category string) time.Duration // see reader
-	crowds  *expiring.Map[string, bool]         // by category or crowd: whether too many events wait, or the slots open too late
+	crowds  *expiring.Map[string, string]       // by category or crowd: why its events may not wait (journal.TooMany, journal.TooLate)
 	metrics RoomMetrics
 }
 
 func newRefusals(delay func(string) time.Duration, metrics RoomMetrics) *refusals {
-	return &refusals{delay: delay, crowds: expiring.New[string, bool](mostRefusals, time.Now), metrics: metrics}
+	return &refusals{delay: delay, crowds: expiring.New[string, string](mostRefusals, time.Now), metrics: metrics}
 }
 
 // crowd returns the key of a first level's events that wait in the room for a reason. No category has such a name.
@@ -96,12 +96,12 @@ func crowd(reason room.Reason, first string) string { return string(reason) + " 
 
 // addLate remembers for refusedFor that the slots of a category open too late.
 func (r *refusals) addLate(category string) {
-	r.crowds.Put(category, false, time.Now().Add(refusedFor))
+	r.crowds.Put(category, journal.TooLate, time.Now().Add(refusedFor))
 }
 
 // addCrowded remembers for refusedFor that too many events wait. The key is a category or a crowd.
 func (r *refusals) addCrowded(key string) {
-	r.crowds.Put(key, true, time.Now().Add(refusedFor))
+	r.crowds.Put(key, journal.TooMany, time.Now().Add(refusedFor))
 }
 
 // crowded reports whether the room has just refused an event of a first level that was to wait for a reason.
@@ -119,13 +119,16 @@ func (r *refusals) mayWait(category string) bool {
 	return r.waits(category) && !refused
 }
 
+// dropped returns the settlement of an event that is dropped. Only an event whose slot opens at a known time may wait.
 func (r *refusals) dropped(m *message, denial *store.Denial) settlement {
-	if denial != store.DeniedUnpaired && denial != store.DeniedByRoom && denial != store.DeniedByOperator && r.waits(m.about.category) {
-		if crowded, _ := r.crowds.Get(m.about.category); crowded {
+	dropped := settlement{message: m, outcome: journal.Dropped, denial: denial}
+	if denial.ByLimit() && !denial.Opens.IsZero() && r.waits(m.about.category) {
+		dropped.refused, _ = r.crowds.Get(m.about.category)
+		if dropped.refused == journal.TooMany {
 			r.metrics.RoomRefused(string(room.Slot), 1)
 		}
 	}
-	return settlement{message: m, outcome: journal.Dropped, denial: denial}
+	return dropped
 }
 
 // dropCrowded returns the settlement of a message whose event may not wait because the room holds too many events.

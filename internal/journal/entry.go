@@ -57,7 +57,7 @@ type Entry struct {
 	Category string `json:"category,omitempty"`
 	Title    string `json:"title,omitempty"` // as plain.Title returns it
 
-	Reason string `json:"reason,omitempty"` // Waiting: what for (room.Reason); Dead: why (event.Reason); Failed: class of the error; Dropped by a mute: its author and reason
+	Reason string `json:"reason,omitempty"` // Waiting: what for (room.Reason); Dead: why (event.Reason); Failed: class of the error; Dropped: see below
 
 	Level string    `json:"level,omitempty"` // that denied the event; of a Sent event, the shadow limit that would have denied it
 	Path  string    `json:"path,omitempty"`  // of the full limit, empty for the global one; of the mute
@@ -92,6 +92,13 @@ type Entry struct {
 
 	Instance string `json:"instance,omitempty"` // the worker; stored in the message's header
 }
+
+// Reasons of a Dropped event that could not wait for a slot of the limit that denied it. Of an event that a mute denied, Reason is the author and
+// the reason of the mute. Of all other Dropped events it is empty.
+const (
+	TooMany = "too many events waited already"
+	TooLate = "no slot opened for it within NOTIFIER_DELAY"
+)
 
 // Rounds are rounds of workers: the instance, the first and the last round of each, with blanks between.
 type Rounds string

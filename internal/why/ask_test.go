@@ -189,6 +189,13 @@ var sentences = []struct {
 		"dropped at 09:14:02.119 by category 10/30m (the event takes 3 slots): it was full, the next slot opens at 10:31:40",
 		"no digest in #payments has reported it, as far as the journal knows",
 	}},
+	{"dropped since it could not wait", known{entries: []journal.Entry{digest, refund(journal.Dropped, func(e *journal.Entry) {
+		denied(e)
+		e.Reason = journal.TooMany
+	})}}, []string{
+		"dropped at 09:14:02.119 by category 10/30m: 10 of 10 used, the next slot opened at 09:31:40; it could not wait: too many events waited already",
+		"reported in #payments by the digest of 09:30:00 (38 suppressed)",
+	}},
 	{"dropped since it can never fit", known{entries: []journal.Entry{digest, refund(journal.Dropped, func(e *journal.Entry) {
 		denied(e)
 		e.Next, e.Used, e.Cost = time.Time{}, 0, 20

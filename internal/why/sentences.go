@@ -171,7 +171,7 @@ func (w words) sayDenial(e journal.Entry) string {
 		}
 		text += fmt.Sprintf(", the next slot %s at %s", verb, w.second(e.Next))
 	}
-	return text
+	return text + After("; it could not wait: ", e.Reason)
 }
 
 func waitsFor(reason string) string {
