@@ -20,6 +20,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/setup"
+	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -200,6 +201,26 @@ func (k whyKit) wait(reason room.Reason, id, body string, due time.Time) {
 	m := entry.Message(schedule, nats.Header{}, []byte(body))
 	room.ScheduleAt(m, target, due)
 	testkit.Must(k.js.PublishMsg(k.Context(), m))(k)
+}
+
+// TestWhyOfAPausedChannel has two workers, of which one has not heard of the pause.
+func TestWhyOfAPausedChannel(t *testing.T) {
+	natsServer, redisServer := limitsServers(t, map[string]string{"CATEGORY_LIMIT": "2/30m"})
+	k := newWhyKitOf(t, natsServer, redisServer)
+	shared := loadSettings(t).Shared
+	for name, until := range map[string]time.Time{"pod-1": {}, "pod-2": time.Now().Add(time.Hour)} {
+		reports(t, natsServer.URL, status.Report{
+			Worker:   status.Worker{Name: name, Instance: name, Settings: shared},
+			Channels: []status.Channel{{Name: "#ops"}, {Name: "#payments", PausedUntil: until}},
+		})
+	}
+	for id, channel := range map[string]string{"evt-1": "#payments", "evt-2": "#ops"} {
+		putWaiting(t, k.js, room.Entry{ID: id, Reason: room.Channel}, room.Under("notify").Channel(room.Token(channel), "payments"), "")
+	}
+	testkit.Eventually(t, "both workers answer in time", func() bool {
+		paused, other := mustRun(t, "", "why", "evt-1"), mustRun(t, "", "why", "evt-2")
+		return strings.Contains(paused, "waits for its channel\nthe channel #payments is paused until ") && strings.Contains(other, "the channel #ops is not paused\n")
+	})
 }
 
 // The answer ends with the sources that why could not read.

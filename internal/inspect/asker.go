@@ -58,14 +58,14 @@ func (a *Asker) Finder() why.Finder {
 func (a *Asker) categories(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, categoriesTimeout)
 	defer cancel()
-	settings, _, _ := a.askWorkers(ctx)
+	settings, _, _, _ := a.askWorkers(ctx)
 	found, _ := journal.Reader{JetStream: a.js, Names: setup.JournalNames(settings)}.Categories(ctx) // the answer reports an unreadable journal
 	return append(found, settings.Categories()...)
 }
 
 // ask answers questions by the settings of the running workers. If no worker answers, it uses the settings of this process.
 func (a *Asker) ask(ctx context.Context, questions ...why.Question) []why.Answer {
-	settings, failing, problem := a.askWorkers(ctx)
+	settings, failing, paused, problem := a.askWorkers(ctx)
 	reader := journal.Reader{JetStream: a.js, Names: setup.JournalNames(settings)}
 	streams := why.Streams{JetStream: a.js, Producers: settings.NATS.Stream, Room: settings.Room.Stream, Decoder: setup.Decoder(settings)}
 	var redis *store.Redis // made for the first explanation
@@ -99,26 +99,33 @@ func (a *Asker) ask(ctx context.Context, questions ...why.Question) []why.Answer
 		},
 		Now:     func() time.Time { return time.Now().In(page.ZoneOf(ctx)) },
 		Failing: failing,
+		Paused:  paused,
 	}, questions...)
 }
 
-// askWorkers returns the settings of a running worker, and the workers that cannot write the journal. If no worker has a report, it returns the
-// settings of this process.
-func (a *Asker) askWorkers(ctx context.Context) (settings config.Config, failing []why.Writer, err error) {
+// askWorkers returns the settings of a running worker, the workers that cannot write the journal, and until when each channel is paused. If no
+// worker has a report, it returns the settings of this process.
+func (a *Asker) askWorkers(ctx context.Context) (settings config.Config, failing []why.Writer, paused map[string]time.Time, err error) {
 	reports, failed := status.Workers(ctx, a.connection.Conn, a.settings.Redis.Prefix)
 	if len(reports) == 0 {
-		return a.settings, nil, failed
+		return a.settings, nil, nil, failed
 	}
+	paused = make(map[string]time.Time)
 	for _, report := range reports {
+		for _, channel := range report.Channels {
+			if last, known := paused[channel.Name]; !known || last.Before(channel.PausedUntil) {
+				paused[channel.Name] = channel.PausedUntil
+			}
+		}
 		if report.Unjournaled() {
 			failing = append(failing, why.Writer{Name: report.Name, Health: *report.Journal})
 		}
 	}
 	settings, err = a.settings.WithShared(reports[0].Settings)
 	if err != nil {
-		return a.settings, failing, fmt.Errorf("reading the settings of the worker %s: %w", reports[0].Name, err)
+		return a.settings, failing, paused, fmt.Errorf("reading the settings of the worker %s: %w", reports[0].Name, err)
 	}
-	return settings, failing, nil
+	return settings, failing, paused, nil
 }
 
 // explain adds the missing permission or the likely cause to an error.

@@ -154,6 +154,7 @@ type Pending struct {
 	Reason   string    // what it waits for in the room (room.Reason); room.Due: its wait is over; "": it is in the producers' stream
 	Since    time.Time // when it arrived there
 	Due      time.Time // when its wait ends; zero: unknown
+	Channel  string    // token of the channel that it waits for (room.Token); "" for none
 	Order    room.Order
 }
 

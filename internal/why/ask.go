@@ -28,6 +28,9 @@ type Sources struct {
 	// Failing lists the workers that cannot write the journal now.
 	Failing []Writer
 
+	// Paused has the channels of the running workers, with the time until which each one is paused; zero: it is not.
+	Paused map[string]time.Time
+
 	Policy Policy
 }
 

@@ -73,6 +73,7 @@ func (k known) sources() Sources {
 		},
 		Now:     func() time.Time { return at("10:00:00") },
 		Failing: k.failing,
+		Paused:  map[string]time.Time{"#ops": {}, "#payments": at("10:05:00")},
 	}
 }
 
@@ -128,6 +129,9 @@ func inRoom(reason string) Pending {
 	p.Stored, p.Reason, p.Since = at("09:14:02"), reason, at("09:20:00")
 	if reason == "pair" || reason == "steady" {
 		p.Due = at("10:05:00")
+	}
+	if reason == "channel" {
+		p.Channel = room.Token("#payments")
 	}
 	return p
 }
@@ -335,6 +339,7 @@ var sentences = []struct {
 	}, []string{
 		"began to wait at 09:14:02.119 for its channel",
 		"is in the room now and waits for its channel",
+		"the channel #payments is paused until 10:05:00.000",
 		"it has its slots, and no worker is processing it",
 	}},
 	{"not decided yet", known{pending: []Pending{stuck}},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
@@ -122,6 +123,7 @@ func (a *asking) addEvents(ctx context.Context) {
 			e.say(where+since+until, where)
 			e.Note = strings.TrimPrefix(until, ", ")
 			e.Sentences = append(e.Sentences, a.sayPair(ctx, *e.waits.event)...)
+			e.Sentences = append(e.Sentences, a.sayChannel(e.waits.event.Channel)...)
 		}
 		for _, update := range e.waits.updates {
 			where, since, until := a.words.placeOfPending(update)
@@ -276,6 +278,20 @@ func (a *asking) askRecord(ctx context.Context) {
 	if sentences := a.sayRecord(ctx, &Event{ID: e.ID, Category: e.Category, State: StateUnknown}); len(sentences) > 0 {
 		a.events.all = append(a.events.all, e)
 	}
+}
+
+// sayChannel describes the channel with a token that an event waits for, if a worker has reported the channel.
+func (a *asking) sayChannel(token string) []string {
+	for name, until := range a.session.Paused {
+		switch {
+		case room.Token(name) != token:
+		case until.After(a.words.now):
+			return []string{"the channel " + name + " is paused until " + a.words.stamp(until)}
+		default:
+			return []string{"the channel " + name + " is not paused"}
+		}
+	}
+	return nil
 }
 
 // sayPair describes the firing event that a waiting resolved event waits for: where it is, and whether its message was posted.

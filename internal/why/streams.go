@@ -108,6 +108,7 @@ func (s Streams) waiting(m *jetstream.RawStreamMsg) Pending {
 	}
 	p := Pending{Since: m.Time, Reason: string(entry.Reason), Order: entry.Order}
 	p.Due, _ = room.DueAt(m.Header)
+	p.Channel, _ = room.Under(s.Decoder.Prefix).ChannelOf(m.Subject)
 	if room.Under(s.Decoder.Prefix).IsDue(m.Subject) && entry.IsEvent() {
 		p.Reason = room.Due
 	}
