@@ -58,14 +58,14 @@ func (a *Asker) Finder() why.Finder {
 func (a *Asker) categories(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, categoriesTimeout)
 	defer cancel()
-	settings, _, _, _ := a.askWorkers(ctx)
+	settings, _, _ := a.askWorkers(ctx)
 	found, _ := journal.Reader{JetStream: a.js, Names: setup.JournalNames(settings)}.Categories(ctx) // the answer reports an unreadable journal
 	return append(found, settings.Categories()...)
 }
 
 // ask answers questions by the settings of the running workers. If no worker answers, it uses the settings of this process.
 func (a *Asker) ask(ctx context.Context, questions ...why.Question) []why.Answer {
-	settings, failing, paused, problem := a.askWorkers(ctx)
+	settings, workers, problem := a.askWorkers(ctx)
 	reader := journal.Reader{JetStream: a.js, Names: setup.JournalNames(settings)}
 	streams := why.Streams{JetStream: a.js, Producers: settings.NATS.Stream, Room: settings.Room.Stream, Decoder: setup.Decoder(settings)}
 	var redis *store.Redis // made for the first explanation
@@ -98,34 +98,33 @@ func (a *Asker) ask(ctx context.Context, questions ...why.Question) []why.Answer
 			Expiry: func(category string) string { return setup.Expiry(settings, category) },
 		},
 		Now:     func() time.Time { return time.Now().In(page.ZoneOf(ctx)) },
-		Failing: failing,
-		Paused:  paused,
+		Workers: workers,
 	}, questions...)
 }
 
-// askWorkers returns the settings of a running worker, the workers that cannot write the journal, and until when each channel is paused. If no
-// worker has a report, it returns the settings of this process.
-func (a *Asker) askWorkers(ctx context.Context) (settings config.Config, failing []why.Writer, paused map[string]time.Time, err error) {
+// askWorkers returns the settings of a running worker, and what the workers report. If no worker has a report, it returns the settings of this
+// process.
+func (a *Asker) askWorkers(ctx context.Context) (settings config.Config, workers why.Workers, err error) {
 	reports, failed := status.Workers(ctx, a.connection.Conn, a.settings.Redis.Prefix)
 	if len(reports) == 0 {
-		return a.settings, nil, nil, failed
+		return a.settings, workers, failed
 	}
-	paused = make(map[string]time.Time)
+	workers.Paused = make(map[string]time.Time)
 	for _, report := range reports {
 		for _, channel := range report.Channels {
-			if last, known := paused[channel.Name]; !known || last.Before(channel.PausedUntil) {
-				paused[channel.Name] = channel.PausedUntil
+			if until, known := workers.Paused[channel.Name]; !known || until.Before(channel.PausedUntil) {
+				workers.Paused[channel.Name] = channel.PausedUntil
 			}
 		}
 		if report.Unjournaled() {
-			failing = append(failing, why.Writer{Name: report.Name, Health: *report.Journal})
+			workers.Failing = append(workers.Failing, why.Writer{Name: report.Name, Health: *report.Journal})
 		}
 	}
 	settings, err = a.settings.WithShared(reports[0].Settings)
 	if err != nil {
-		return a.settings, failing, paused, fmt.Errorf("reading the settings of the worker %s: %w", reports[0].Name, err)
+		return a.settings, workers, fmt.Errorf("reading the settings of the worker %s: %w", reports[0].Name, err)
 	}
-	return settings, failing, paused, nil
+	return settings, workers, nil
 }
 
 // explain adds the missing permission or the likely cause to an error.

@@ -25,13 +25,14 @@ type Sources struct {
 	Letters func(ctx context.Context) ([]Letter, error)                          // all dead letters
 	Now     func() time.Time
 
-	// Failing lists the workers that cannot write the journal now.
-	Failing []Writer
+	Workers Workers
+	Policy  Policy
+}
 
-	// Paused has the channels of the running workers, with the time until which each one is paused; zero: it is not.
-	Paused map[string]time.Time
-
-	Policy Policy
+// Workers is what the running workers report.
+type Workers struct {
+	Failing []Writer             // the workers that cannot write the journal now
+	Paused  map[string]time.Time // by channel: until when it is paused; zero: it is not
 }
 
 // Policy describes the settings for events of a category.
@@ -352,7 +353,7 @@ func (a *asking) addCounted() {
 	if !a.question.Single() || len(a.events.all) == 0 || slices.ContainsFunc(a.answer.Events, isUnknown) {
 		a.answer.Counted = a.sayCounts()
 	}
-	if !a.answer.Known() && (!a.read.Begins.IsZero() || len(a.session.Failing) > 0) {
+	if !a.answer.Known() && (!a.read.Begins.IsZero() || len(a.session.Workers.Failing) > 0) {
 		a.answer.Missing = a.sayMissing()
 	}
 }
@@ -362,7 +363,7 @@ func (a *asking) addGaps() {
 	if a.question.Single() && a.answer.Final() {
 		return
 	}
-	for _, w := range a.session.Failing {
+	for _, w := range a.session.Workers.Failing {
 		a.unknown("the journal is complete until "+a.words.stamp(w.Complete), fmt.Errorf("worker %s cannot write it: %s; %d entries are kept until it can, %d are lost",
 			w.Name, w.Error, w.Kept, w.Lost))
 	}

@@ -72,8 +72,7 @@ func (k known) sources() Sources {
 			Expiry: func(category string) string { return "the age of " + category },
 		},
 		Now:     func() time.Time { return at("10:00:00") },
-		Failing: k.failing,
-		Paused:  map[string]time.Time{"#ops": {}, "#payments": at("10:05:00")},
+		Workers: Workers{Failing: k.failing, Paused: map[string]time.Time{"#ops": {}, "#payments": at("10:05:00")}},
 	}
 }
 

@@ -282,7 +282,7 @@ func (a *asking) askRecord(ctx context.Context) {
 
 // sayChannel describes the channel with a token that an event waits for, if a worker has reported the channel.
 func (a *asking) sayChannel(token string) []string {
-	for name, until := range a.session.Paused {
+	for name, until := range a.session.Workers.Paused {
 		switch {
 		case room.Token(name) != token:
 		case until.After(a.words.now):

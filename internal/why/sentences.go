@@ -303,8 +303,8 @@ func (a *asking) sayMissing() string {
 	case a.question.Since.After(a.read.Begins):
 		text = "the journal was read from " + a.words.stamp(a.question.Since)
 	}
-	if len(a.session.Failing) > 0 {
-		first := slices.MinFunc(a.session.Failing, func(x, y Writer) int { return x.Complete.Compare(y.Complete) })
+	if len(a.session.Workers.Failing) > 0 {
+		first := slices.MinFunc(a.session.Workers.Failing, func(x, y Writer) int { return x.Complete.Compare(y.Complete) })
 		text += ", and is complete until " + a.words.stamp(first.Complete) + ", since workers cannot write it"
 	}
 	if a.read.Counted > 0 {

@@ -91,8 +91,8 @@ var ofWhy = []mutant{
 		name: "why-says-nothing-of-a-failing-journal",
 		bug:  "While workers cannot write the journal, an event is not known without a reason.",
 		file: "internal/inspect/asker.go",
-		old:  `Failing: failing,`,
-		new:  `Failing: failing[:0],`,
+		old:  `Workers: workers,`,
+		new:  `Workers: why.Workers{Paused: workers.Paused},`,
 		test: "./tests -run ^TestJournalCannotBeWritten$",
 	},
 	{
