@@ -357,7 +357,10 @@ func (w *worker) ready(ctx context.Context) error {
 	}
 	var err error
 	if started := w.parts.Load(); started != nil {
-		err = errors.Join(started.Limiter.Ready(), started.Live.Ready())
+		err = started.Live.Ready()
+		if limiter := started.Limiter.Ready(); err == nil || !errors.Is(limiter, script.ErrStale) { // unreadable limits are outdated ones too
+			err = errors.Join(limiter, err)
+		}
 	}
 	if consumer := w.consumer.Load(); consumer != nil {
 		return errors.Join(consumer.Ready(), err, w.token.Err())

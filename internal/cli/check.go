@@ -205,8 +205,9 @@ func (c *check) redis(ctx context.Context, client redis.UniversalClient, shared 
 			c.fail("redis keys", setup.ExplainRedis(err, c.settings.Redis))
 		}
 	}
-	info, _ := setup.RedisInfo(ctx, client, c.settings.Redis) // the user may not be allowed to ask
-	if _, isSingle := client.(*redis.Client); isSingle && info["Server"]["redis_mode"] == "cluster" {
+	info, _ := setup.RedisInfo(ctx, client, c.settings.Redis)                   // the user may not be allowed to ask
+	mode := cmp.Or(info["Server"]["redis_mode"], info["Server"]["server_mode"]) // in Redis' words, and in those of Valkey 8
+	if _, isSingle := client.(*redis.Client); isSingle && mode == "cluster" {
 		c.warn("redis cluster", "the server is a node of a cluster, which may give the keys to another node: name a second node as ?addr=host:port in NOTIFIER_REDIS_URL")
 	}
 	switch policy := setup.EvictionPolicy(info); policy {

@@ -59,7 +59,13 @@ func TestCheckOfRedis(t *testing.T) {
 	t.Setenv("NOTIFIER_REDIS_URL", servertest.StartCluster(t, 1).Nodes[0].URL())
 	out, _, err = execute(t.Context(), "", "check")
 	testkit.NoError(t, err)
-	testkit.Contains(t, "check of a node that has all keys", out, "warn  redis cluster: the server is a node of a cluster, which may give the keys to another node")
+	const ofCluster = "warn  redis cluster: the server is a node of a cluster, which may give the keys to another node"
+	testkit.Contains(t, "check of a node that has all keys", out, ofCluster)
+
+	t.Setenv("NOTIFIER_REDIS_URL", "redis://"+servertest.OldRedis(t, "7.2.4\r\nvalkey_version:8.0.1\r\nserver_mode:cluster"))
+	out, _, err = execute(t.Context(), "", "check")
+	testkit.Fails(t, "error", err, errReported) // the stand-in runs no scripts
+	testkit.Contains(t, "check of a node of Valkey 8", out, ofCluster)
 }
 
 // check warns of a bucket of live limits that loses keys or keeps few changes, until provision has repaired it.

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ func isUnauthenticated(err error) bool {
 
 // fit returns an error if the server is a Sentinel, or older than the required version.
 func (r *Runner) fit(info *redis.InfoCmd, address string) error {
-	if info.Item("Server", "redis_mode") == "sentinel" {
+	if cmp.Or(info.Item("Server", "redis_mode"), info.Item("Server", "server_mode")) == "sentinel" { // in Redis' words, and in those of Valkey 8
 		return errors.New("the server is a Sentinel: add ?master_name=… to NOTIFIER_REDIS_URL")
 	}
 	if version := info.Item("Server", "valkey_version"); version != "" {

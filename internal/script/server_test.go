@@ -23,6 +23,7 @@ func TestCheckServer(t *testing.T) {
 		{"5.0.14", script.Eval, "Redis 5.0.14 at 127.0.0.1:"},
 		{"6.2.0", script.Eval, ""},
 		{"7.2.4\r\nredis_mode:sentinel", script.Eval, "is a Sentinel: add ?master_name=… to NOTIFIER_REDIS_URL"},
+		{"7.2.4\r\nvalkey_version:8.0.1\r\nserver_mode:sentinel", script.Eval, "is a Sentinel: add ?master_name=… to NOTIFIER_REDIS_URL"},
 		{"6.2.0", script.Functions, "is older than 7.0: NOTIFIER_REDIS_SCRIPTING=function needs functions"},
 	} {
 		err := newRunner(t, servertest.OldRedis(t, test.version), test.scripting).CheckServer(t.Context())

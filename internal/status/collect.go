@@ -210,6 +210,9 @@ func (c *collecting) askRedis(ctx context.Context) {
 	}
 	c.set(func(s *Status) {
 		s.Redis.Role, s.Redis.Version = role, info["Server"]["redis_version"]
+		if valkey := info["Server"]["valkey_version"]; valkey != "" { // the version of Redis is that of which it has the features
+			s.Redis.Version = "valkey " + valkey
+		}
 		s.Redis.Replicas = int(number("Replication", "connected_slaves"))
 		s.Redis.Memory, s.Redis.MaxMemory = number("Memory", "used_memory"), number("Memory", "maxmemory")
 	})

@@ -33,14 +33,18 @@ func TestQueuesOfUnnamedChannels(t *testing.T) {
 	}
 }
 
-// Redis calls a replica by another name than this project does.
-func TestRoleOfRedis(t *testing.T) {
+// Redis calls a replica by another name than this project does, and Valkey names a version of Redis beside its own.
+func TestWordsOfRedis(t *testing.T) {
 	t.Parallel()
-	for role, want := range map[string]string{"master": "primary", "slave": "replica", "": ""} {
+	for _, test := range []struct{ role, valkey, want string }{
+		{"master", "", "primary 7.2.4"}, {"slave", "", "replica 7.2.4"}, {"master", "8.0.1", "primary valkey 8.0.1"}, {"", "", " 7.2.4"},
+	} {
 		c := &collecting{o: Options{RedisInfo: func(context.Context) (map[string]map[string]string, error) {
-			return map[string]map[string]string{"Replication": {"role": role}}, nil
+			return map[string]map[string]string{
+				"Replication": {"role": test.role}, "Server": {"redis_version": "7.2.4", "valkey_version": test.valkey},
+			}, nil
 		}}}
 		c.askRedis(t.Context())
-		testkit.Equal(t, c.status.Redis.Role, want, "role %q", role)
+		testkit.Equal(t, c.status.Redis.Role+" "+c.status.Redis.Version, test.want, "server with the role %q", test.role)
 	}
 }
