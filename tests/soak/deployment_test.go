@@ -169,9 +169,10 @@ func deploy(t *testing.T, folder string, seed uint64) *deployment {
 			"NATS_URL":      "nats://" + d.toNATS.Addr,
 			"REDIS_URL":     "redis://" + d.toRedis.Addr + "/0",
 			"SLACK_API_URL": "http://" + d.toSlack.Addr + "/api/",
-			// Workers with functions and with scripts run side by side, as during a change of the setting.
-			"REDIS_SCRIPTING": []string{"function", "eval"}[i%2],
 		}}
+		if i%2 == 0 && servertest.HasFunctions(d.t) { // beside workers with scripts, as during a change of the setting
+			w.settings["REDIS_SCRIPTING"] = "function"
+		}
 		d.workers = append(d.workers, w)
 		d.startWorker(w)
 	}
