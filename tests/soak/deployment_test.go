@@ -78,11 +78,11 @@ var settings = map[string]string{
 	"LOG_LEVEL":            "debug",
 	"GLOBAL_LIMIT":         "240/10s",
 	"CATEGORY_LIMIT":       "10/10s",
-	"GUARANTEES":           "vital=30,later=8,watched=120,folded=10,swings=10",
+	"GUARANTEES":           "vital=30,later=8,watched=120,repeated=10,swings=10",
 	"LIMITS": "tokens=token:20/10s;burst=5,spaced=leaky:10/10s,clock=fixed:15/10s,counted=counter:15/10s," +
 		"costly=12/10s+5/2s,deep=20/10s,deep.*=8/5s,busy=inflight:2/10s+15/10s,later=8/10s,soon=8/10s,pairs=15/10s," +
-		"groups=20/10s,vital=none,watched=none,folded=none,swings=none,keyed@key=2/10s",
-	"FOLD":  ">=off,folded=1h",
+		"groups=20/10s,vital=none,watched=none,repeated=none,swings=none,keyed@key=2/10s",
+	"FOLD":  ">=off,repeated=1h",
 	"FLAP":  "4/" + flapWindow.String(),
 	"DELAY": "later=30m,soon=4s",
 	// The dead letters of the hostile producer fill their stream. Those of other producers have room in it.
@@ -119,7 +119,7 @@ var limits = oracle.Deployment{
 		{Path: "keyed.k4", Kind: oracle.Log, Count: 2, Window: 10e6},
 	},
 	Guarantees: []oracle.Guarantee{
-		{Path: "vital", Slots: 30}, {Path: "later", Slots: 8}, {Path: "watched", Slots: 120}, {Path: "folded", Slots: 10}, {Path: "swings", Slots: 10},
+		{Path: "vital", Slots: 30}, {Path: "later", Slots: 8}, {Path: "watched", Slots: 120}, {Path: "repeated", Slots: 10}, {Path: "swings", Slots: 10},
 	},
 }
 

@@ -18,10 +18,10 @@ import (
 
 // The categories of the features that keep a channel quiet, see settings.
 const (
-	keyedCategory   = "keyed"  // each key has a limit
-	foldedCategory  = "folded" // repeats of a key are folded into its message
-	swingsCategory  = "swings" // keys flap
-	mutedCategory   = "muted"  // it is muted now and then
+	keyedCategory   = "keyed"    // each key has a limit
+	foldedCategory  = "repeated" // repeats of a key are folded into its message
+	swingsCategory  = "swings"   // keys flap
+	mutedCategory   = "muted"    // it is muted now and then
 	keysAtOnce      = 5
 	eventsOfAKey    = 40 // of a folded key
 	changesOfSwing  = 8
