@@ -190,7 +190,11 @@ func (f *faults) ofRedis() fault {
 	case 4:
 		drawn.Kind, drawn.begin = "SCRIPT FLUSH", func() { redis.CLI("SCRIPT", "FLUSH") }
 	default:
-		drawn.Kind, drawn.begin = "FUNCTION FLUSH", func() { redis.CLI("FUNCTION", "FLUSH") }
+		drawn.Kind, drawn.begin = "FUNCTION FLUSH", func() {
+			if servertest.HasFunctions(f.d.t) {
+				redis.CLI("FUNCTION", "FLUSH")
+			}
+		}
 	}
 	return drawn
 }

@@ -64,8 +64,11 @@ const (
 // readHistory reads the append-only file in a folder of Redis. nameOf returns the ID of an identity in the ledger.
 func readHistory(folder string, nameOf func(identity string) string) (*redisHistory, error) {
 	parts, err := filepath.Glob(filepath.Join(folder, "appendonlydir", "*.incr.aof"))
+	if len(parts) == 0 {
+		parts, err = filepath.Glob(filepath.Join(folder, "appendonly.aof")) // of Redis 6.2
+	}
 	if err != nil || len(parts) != 1 {
-		return nil, fmt.Errorf("find the append-only file in %s: %d files, %w", folder, len(parts), err)
+		return nil, fmt.Errorf("find the append-only file in %s: %d files (%v)", folder, len(parts), err)
 	}
 	file, err := os.Open(parts[0])
 	if err != nil {
