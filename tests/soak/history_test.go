@@ -67,8 +67,11 @@ func readHistory(folder string, nameOf func(identity string) string) (*redisHist
 	if len(parts) == 0 {
 		parts, err = filepath.Glob(filepath.Join(folder, "appendonly.aof")) // of Redis 6.2
 	}
-	if err != nil || len(parts) != 1 {
-		return nil, fmt.Errorf("find the append-only file in %s: %d files (%v)", folder, len(parts), err)
+	if err != nil {
+		return nil, fmt.Errorf("find the append-only file in %s: %w", folder, err)
+	}
+	if len(parts) != 1 {
+		return nil, fmt.Errorf("find the append-only file in %s: %d files", folder, len(parts))
 	}
 	file, err := os.Open(parts[0])
 	if err != nil {
