@@ -258,8 +258,8 @@ func newFolds(buckets *bucketIndex, s Settings, requests []Request, folding func
 		events = append(events, books.of(request), request.Fold.Within.Microseconds(), request.Fold.ComesBack.Microseconds(), request.Fold.Counts)
 		values = append(values, request.Pair, Lease{Request: request}.pairDelivery())
 	}
-	buckets.keys = append(buckets.keys, books.keys...)
-	return words(append([]any{s.PairTTL.Microseconds(), s.Flap.Changes, s.Flap.Window.Milliseconds(), len(books.firsts)}, events...)), values
+	buckets.keys = append(buckets.keys, books.levels.keys...)
+	return words(append([]any{s.PairTTL.Microseconds(), s.Flap.Changes, s.Flap.Window.Milliseconds(), len(books.levels.firsts)}, events...)), values
 }
 
 // words joins numbers, names and booleans to one argument, with a blank behind each. As in the client of Redis, a boolean is 1 or 0.

@@ -102,9 +102,9 @@ func (r *Pairs) count(ctx context.Context, action string, requests []Request, re
 	for _, request := range requests {
 		events = append(events, books.of(request), request.Pair, receipt)
 	}
-	arguments := append([]any{action, CountEvery.Microseconds(), len(books.firsts)}, events...)
+	arguments := append([]any{action, CountEvery.Microseconds(), len(books.levels.firsts)}, events...)
 	return script.RunDecoded(ctx, r.d.runner, script.Call{
-		Tried: "counting what is folded", Script: lua.Count, Keys: books.keys, Arguments: arguments,
+		Tried: "counting what is folded", Script: lua.Count, Keys: books.levels.keys, Arguments: arguments,
 	}, func(reply []any) ([][]any, error) {
 		lists := make([][]any, len(reply))
 		for i, value := range reply {

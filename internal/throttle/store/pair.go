@@ -12,7 +12,7 @@ import (
 )
 
 // pairBooks numbers the books of pairs that a script call needs. Each first-level category has one.
-type pairBooks struct{ levelIndex }
+type pairBooks struct{ levels levelIndex }
 
 func (k *keys) newPairBooks(fixed ...string) *pairBooks {
 	return &pairBooks{k.newLevelIndex(bookPrefixes, fixed...)}
@@ -23,7 +23,7 @@ func (b *pairBooks) of(request Request) int {
 	if request.Pair == "" {
 		return 0
 	}
-	return b.levelIndex.of(event.FirstLevel(request.Category))
+	return b.levels.of(event.FirstLevel(request.Category))
 }
 
 // ofDelivered returns the number of the book that a delivery changes; 0 if it changes none.
@@ -69,11 +69,11 @@ func (r *Pairs) ResolveOnce(ctx context.Context, nonce string, requests []Reques
 	}
 	arguments := []any{
 		nonce, s.Lease.Microseconds(), s.Retention.Microseconds(), s.PairTTL.Microseconds(), s.Flap.Changes, s.Flap.Window.Milliseconds(),
-		len(books.firsts),
+		len(books.levels.firsts),
 	}
 	decode := func(reply []any) ([]Decision, error) { return decodeResolutions(reply, requests) }
 	resolutions, err := script.RunDecoded(ctx, r.d.runner, script.Call{
-		Tried: "asking for what is resolved", Script: lua.Resolve, Keys: books.keys, Arguments: append(arguments, events...),
+		Tried: "asking for what is resolved", Script: lua.Resolve, Keys: books.levels.keys, Arguments: append(arguments, events...),
 	}, decode)
 	recording.end(recorded{Decisions: resolutions}, err)
 	return resolutions, err
@@ -144,8 +144,8 @@ func (r *Pairs) Announce(ctx context.Context, decisions []Decision) error {
 	if len(events) == 0 {
 		return nil
 	}
-	arguments := append([]any{r.d.settings.Retention.Microseconds(), r.d.settings.PairTTL.Microseconds(), len(books.firsts)}, events...)
-	_, err := r.d.runner.RunInt(ctx, "announcing deliveries", lua.Announce, append([]string{r.d.keys.calls, r.d.keys.leased}, books.keys...), arguments)
+	arguments := append([]any{r.d.settings.Retention.Microseconds(), r.d.settings.PairTTL.Microseconds(), len(books.levels.firsts)}, events...)
+	_, err := r.d.runner.RunInt(ctx, "announcing deliveries", lua.Announce, append([]string{r.d.keys.calls, r.d.keys.leased}, books.levels.keys...), arguments)
 	return err
 }
 
@@ -176,6 +176,6 @@ func (r *Pairs) Repeated(ctx context.Context, requests []Request) ([]int64, erro
 	for _, request := range requests {
 		events = append(events, request.eventKey(), request.Message.version(), books.of(request), request.Pair)
 	}
-	arguments := []any{s.Lease.Microseconds(), s.Retention.Microseconds(), s.PairTTL.Microseconds(), s.Remind.Microseconds(), len(books.firsts)}
-	return r.d.runner.RunNumbers(ctx, "looking for repetitions", lua.Repeat, books.keys, append(arguments, events...), len(requests))
+	arguments := []any{s.Lease.Microseconds(), s.Retention.Microseconds(), s.PairTTL.Microseconds(), s.Remind.Microseconds(), len(books.levels.firsts)}
+	return r.d.runner.RunNumbers(ctx, "looking for repetitions", lua.Repeat, books.levels.keys, append(arguments, events...), len(requests))
 }

@@ -50,8 +50,8 @@ func (r *Readings) LevelUsage(ctx context.Context) ([]LevelUse, error) {
 	return uses, nil
 }
 
-// LevelUse is the use of a level's fullest limit, without the time of its next slot. If no slot is in use, it is the level's first limit, without a path. The use of one key
-// is not known.
+// LevelUse is the use of a level's fullest limit, without the time of its next slot. If no slot is in use, it is the level's first limit,
+// without a path. The use of one key is not known.
 type LevelUse struct {
 	limits.Use
 	Paths  int  // number of paths of the level that have slots in use
@@ -172,10 +172,10 @@ func (r *Readings) Explain(ctx context.Context, request Request) (Explanation, e
 	tree := r.d.rules().InForce
 	books := r.d.keys.newPairBooks(r.d.keys.calls, r.d.keys.leased, r.d.keys.done, r.d.keys.message)
 	books.of(request)
-	buckets := newBucketIndex(r.d.keys, books.keys...)
+	buckets := newBucketIndex(r.d.keys, books.levels.keys...)
 	path := buckets.appendRoute([]any{request.Cost}, tree.Route(request.Category, request.Key), inForce)
 	eventKey, version := request.keyAndVersion()
-	arguments := []any{r.d.settings.Lease.Microseconds(), r.d.settings.Retention.Microseconds(), eventKey, request.Pair, len(books.firsts)}
+	arguments := []any{r.d.settings.Lease.Microseconds(), r.d.settings.Retention.Microseconds(), eventKey, request.Pair, len(books.levels.firsts)}
 	arguments = append(buckets.appendBuckets(arguments), path...)
 	const head = 6
 	numbers, err := r.d.runner.RunNumbers(ctx, "asking about an event", lua.Explain, buckets.keys, arguments, head+2*len(buckets.limits))

@@ -181,8 +181,8 @@ func flags(numbers []int64, err error) ([]bool, error) {
 // delivery returns the keys for recording deliveries. To the arguments it appends how long each part of a record lives, and the buckets.
 func (r *Redis) delivery(arguments []any, books *pairBooks, buckets *bucketIndex) ([]string, []any) {
 	k, s := r.d.keys, r.d.settings
-	arguments = append(arguments, s.Lease.Microseconds(), s.Retention.Microseconds(), s.PairTTL.Microseconds(), len(books.firsts))
-	return slices.Concat([]string{k.calls, k.leased, k.done, k.message, k.taken}, books.keys, buckets.keys), buckets.appendBuckets(arguments)
+	arguments = append(arguments, s.Lease.Microseconds(), s.Retention.Microseconds(), s.PairTTL.Microseconds(), len(books.levels.firsts))
+	return slices.Concat([]string{k.calls, k.leased, k.done, k.message, k.taken}, books.levels.keys, buckets.keys), buckets.appendBuckets(arguments)
 }
 
 // Extend implements [Store].
