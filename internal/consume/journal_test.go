@@ -139,6 +139,15 @@ var journalCases = map[string]journalCase{
 		want: []string{"dropped, because no slot opened for it within NOTIFIER_DELAY, by payments@key, of payments, key db-1, limit 10/1h, to payments, " +
 			"10 of 10 used, next slot known"},
 	},
+	"dropped since it is larger than the room accepts": {
+		setUp: func(f *fixture) {
+			f.smallRoom()
+			f.denyFirst(comeBackIn(time.Hour))
+		},
+		body:    `{"id": "order-1", "title": "an event", "text": "` + strings.Repeat("x", 450) + `"}`,
+		options: mayDelay,
+		want:    []string{"dropped, because " + journal.TooLarge + ", by the rule, limit 10/1h, to payments, 0 of 10 used, next slot known"},
+	},
 	"dropped by a mute": {
 		setUp: func(f *fixture) { f.mutes.mute("payments") },
 		want:  []string{"dropped, because ann: migration, by mute, of payments, to payments, mute 5:7"},
@@ -200,10 +209,10 @@ func (f *fixture) fails(failure error) {
 func TestJournal(t *testing.T) {
 	t.Parallel()
 	each(t, journalCases, func(t *testing.T, f *fixture, test journalCase) {
-		f.provision(usualAckWait)
 		if test.setUp != nil {
 			test.setUp(f)
 		}
+		f.provision(usualAckWait)
 		body := test.body
 		if body == "" {
 			body = `{"id": "order-1", "title": "an event"}`

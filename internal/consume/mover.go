@@ -17,6 +17,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/stay"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/messagesize"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/room"
@@ -108,14 +109,15 @@ func (m *mover) withinReach(batch []*move) []*move {
 func (m *mover) admit(batch []*move) (admitted []*move) {
 	refused := m.ask(batch)
 	for _, move := range batch {
+		why, isRefused := refused[move]
 		switch {
 		case move.message.lease.left() <= 0: // JetStream redelivers the message
 			m.settler.leaveLost(move.message, move.admission)
 			move.end()
-		case refused[move]:
+		case isRefused:
 			m.ended.Go(func() {
 				defer move.end()
-				m.drop(move)
+				m.drop(move, why)
 			})
 		default:
 			admitted = append(admitted, move)
@@ -124,15 +126,16 @@ func (m *mover) admit(batch []*move) (admitted []*move) {
 	return admitted
 }
 
-// ask asks the throttle which moves may not stay in the room. A body's parts may stay all together or not at all.
-func (m *mover) ask(batch []*move) (refused map[*move]bool) {
-	refused = make(map[*move]bool)
+// ask asks the throttle which moves may not stay in the room, and returns why: journal.TooLarge, or "" if too many events wait. A body's parts may
+// stay all together or not at all.
+func (m *mover) ask(batch []*move) (refused map[*move]string) {
+	refused = make(map[*move]string)
 	var asking []*move
 	var stays []store.Stay
 	for _, move := range batch {
 		switch {
 		case slices.ContainsFunc(move.toStore.messages, m.exceedsRoom):
-			refused[move] = true
+			refused[move] = journal.TooLarge
 		case !move.isPlanned():
 			asking = append(asking, move)
 			stays = append(stays, move.stays...)
@@ -146,15 +149,20 @@ func (m *mover) ask(batch []*move) (refused map[*move]bool) {
 		return refused
 	}
 	for _, move := range asking {
-		if refused[move] = slices.Contains(mayStay[:len(move.stays)], false); refused[move] && !move.goal.fires {
+		of := mayStay[:len(move.stays)]
+		mayStay = mayStay[len(move.stays):]
+		if !slices.Contains(of, false) {
+			continue
+		}
+		refused[move] = ""
+		if !move.goal.fires {
 			m.refusals.addCrowded(crowd(move.goal.reason, move.first))
 		}
 		for i, place := range move.stays {
-			if refused[move] && mayStay[i] {
+			if of[i] {
 				m.settler.stays.leave(place)
 			}
 		}
-		mayStay = mayStay[len(move.stays):]
 	}
 	return refused
 }
@@ -167,15 +175,18 @@ func (m *mover) exceedsRoom(message *nats.Msg) bool {
 }
 
 // drop ends an event that may not stay in the room. Its slot is returned unless an attempt may have delivered the event. The message of an
-// undecided event that Redis may have admitted goes back to its stream instead, since the answer to an earlier delivery may have been lost.
-func (m *mover) drop(moving *move) {
+// undecided event that Redis may have admitted goes back to its stream instead, since the answer to an earlier delivery may have been lost. Why is
+// the reason for the journal; "": too many events wait.
+func (m *mover) drop(moving *move, why string) {
 	m.metrics.RoomRefused(string(moving.goal.reason), 1)
 	if moving.goal.isUndecided() && moving.message.redelivered(m.reader.forgottenUntil()) {
 		m.settler.nak(moving.message, jitter(misconfiguredBackoff))
 		return
 	}
 	owed := moving.admission.endUndelivered(context.Background())
-	m.settler.settleAfter(owed, m.refusals.dropped(moving.message, cmp.Or(moving.goal.denial, store.DeniedByRoom)))
+	dropped := m.refusals.dropped(moving.message, cmp.Or(moving.goal.denial, store.DeniedByRoom))
+	dropped.refused = cmp.Or(why, dropped.refused)
+	m.settler.settleAfter(owed, dropped)
 }
 
 // store ends the leases of the moves, so any worker can take the events from the room, and publishes the moves in order.
@@ -232,7 +243,7 @@ func (m *mover) settle(batch []*move) {
 		case messagesize.IsTooLarge(err): // the room's maximum message size has shrunk
 			m.settler.stays.leave(move.stays...)
 			if move.admission.grant == nil {
-				m.drop(move)
+				m.drop(move, journal.TooLarge)
 				break
 			}
 			// Its lease is released, so its slots would stay taken. When it is admitted again, exceedsRoom knows the new size.

@@ -31,7 +31,7 @@ type settlement struct {
 	outcome journal.Result // "": the outcome is already counted or the event goes on in another message
 	goesOn  bool           // the event goes on in the room
 	denial  *store.Denial  // denial of a dropped event
-	refused string         // why a dropped event could not wait for a slot (journal.TooMany, journal.TooLate); "" for any other event
+	refused string         // why a dropped event could not wait for a slot (journal.TooMany, TooLate, TooLarge); "" for any other event
 	fold    *store.Fold    // of a folded event
 	fault   *event.Fault   // fault of a dead letter
 	decided time.Time      // time of the decision, by this host's clock

@@ -93,11 +93,13 @@ type Entry struct {
 	Instance string `json:"instance,omitempty"` // the worker; stored in the message's header
 }
 
-// Reasons of a Dropped event that could not wait for a slot of the limit that denied it. Of an event that a mute denied, Reason is the author and
-// the reason of the mute. Of all other Dropped events it is empty.
+// Reasons of a Dropped event that could not wait for a slot of the limit that denied it. TooLarge is also the reason of an event of the level
+// limits.LevelRoom; that of others of this level is empty. Of an event that a mute denied, Reason is the author and the reason of the mute. Of
+// all other Dropped events it is empty.
 const (
-	TooMany = "too many events waited already"
-	TooLate = "no slot opened for it within NOTIFIER_DELAY"
+	TooMany  = "too many events waited already"
+	TooLate  = "no slot opened for it within NOTIFIER_DELAY"
+	TooLarge = "it is larger with its headers than the messages that the room accepts"
 )
 
 // Rounds are rounds of workers: the instance, the first and the last round of each, with blanks between.

@@ -212,6 +212,9 @@ var sentences = []struct {
 	{"no room", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) {
 		e.Level, e.Channel = limits.LevelRoom, ""
 	})}}, []string{"dropped at 09:14:02.119 by room: too many events of its first-level category were waiting"}},
+	{"too large for the room", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) {
+		e.Level, e.Channel, e.Reason = limits.LevelRoom, "", journal.TooLarge
+	})}}, []string{"dropped at 09:14:02.119 by room: it is larger with its headers than the messages that the room accepts"}},
 	{"without redis", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) {
 		e.Level, e.Channel = limits.LevelClosed, ""
 	})}}, []string{"dropped at 09:14:02.119 by closed: redis was unavailable, and NOTIFIER_REDIS_FAILURE=closed drops what cannot be counted"}},

@@ -145,7 +145,7 @@ func (w words) sayDenial(e journal.Entry) string {
 	case limits.LevelOperator:
 		return cmp.Or(e.By, "an operator") + " with notifier delayed drop, while it waited"
 	case limits.LevelRoom:
-		return "room: too many events of its first-level category were waiting"
+		return "room: " + cmp.Or(e.Reason, "too many events of its first-level category were waiting")
 	case limits.LevelClosed:
 		return "closed: redis was unavailable, and NOTIFIER_REDIS_FAILURE=closed drops what cannot be counted"
 	}
