@@ -60,7 +60,7 @@ NATS_SERVER ?= $(CURDIR)/bin/nats-server
 # Collecting garbage seldom saves a sixth of the processors' time.
 COLLECT_SELDOM := GOGC=400
 # Temporary files are in memory where 4 GB are free for them, and programs may run there.
-IN_MEMORY := $(shell [ "$$(df --output=avail /dev/shm 2>/dev/null | tail -1)" -ge 4000000 ] 2>/dev/null && ! grep -q ' /dev/shm .*noexec' /proc/mounts && echo TMPDIR=/dev/shm GOTMPDIR="$${TMPDIR:-/tmp}")
+IN_MEMORY := $(shell [ "$$(df --output=avail /dev/shm 2>/dev/null | tail -1)" -ge 4000000 ] 2>/dev/null && ! grep -q ' /dev/shm .*noexec' /proc/mounts && echo TMPDIR=/dev/shm)
 
 bin/nats-server: go.mod
 	go build -o $@ github.com/nats-io/nats-server/v2
@@ -72,8 +72,8 @@ test-raced: bin/nats-server
 .PHONY: test-program
 test-program:
 	$(COLLECT_SELDOM) $(IN_MEMORY) go test -vet=off -shuffle=on -timeout 30m $(UNRACED_PACKAGES)
-	$(COLLECT_SELDOM) $(THROTTLE) -run '$(UNRACED)' -rapid.checks=100
-	$(COLLECT_SELDOM) go test -vet=off -shuffle=on -run '$(UNRACED)' $(filter-out ./internal/throttle/store,$(SCRIPTED))
+	$(COLLECT_SELDOM) $(IN_MEMORY) $(THROTTLE) -run '$(UNRACED)' -rapid.checks=100
+	$(COLLECT_SELDOM) $(IN_MEMORY) go test -vet=off -shuffle=on -run '$(UNRACED)' $(filter-out ./internal/throttle/store,$(SCRIPTED))
 
 # Packages with tests that UNRACED names.
 SCRIPTED := ./internal/throttle/store ./internal/pacing ./internal/summary

@@ -549,8 +549,8 @@ var ofConsume = []mutant{
 		name: "parts-without-bound",
 		bug:  "The alerts of a split body go to the room however many wait there.",
 		file: "internal/consume/mover.go",
-		old:  `slices.Contains(mayStay[:len(move.stays)], false)`,
-		new:  `move.goal.reason != room.Part && !mayStay[0]`,
+		old:  `if !slices.Contains(of, false) {`,
+		new:  `if move.goal.reason == room.Part || of[0] {`,
 		test: "./internal/consume -run ^TestRoomIsFull$",
 	},
 	{
