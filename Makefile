@@ -19,6 +19,8 @@ export REDIS_SERVER
 FUZZTIME ?= 5s
 # The tests of the program and those of the packages run side by side; with JOBS=1 they take longer, and starve each other less.
 JOBS ?= 2
+# Tests also wait, so each of the two tests one package more than there are processors.
+PACKAGES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # The benchmarks repeat by themselves what noise calls for.
 BENCHTIME ?= 1x
 CONTAINER ?= docker
@@ -67,11 +69,11 @@ bin/nats-server: go.mod
 
 .PHONY: test-raced
 test-raced: bin/nats-server
-	$(COLLECT_SELDOM) $(IN_MEMORY) NATS_SERVER=$(NATS_SERVER) GORACE=atexit_sleep_ms=50 CGO_ENABLED=1 go test -race -vet=off -shuffle=on -timeout 30m -skip '$(UNRACED)' $(RACED)
+	$(COLLECT_SELDOM) $(IN_MEMORY) NATS_SERVER=$(NATS_SERVER) GORACE=atexit_sleep_ms=50 CGO_ENABLED=1 go test -race -p $(PACKAGES) -vet=off -shuffle=on -timeout 30m -skip '$(UNRACED)' $(RACED)
 
 .PHONY: test-program
 test-program:
-	$(COLLECT_SELDOM) $(IN_MEMORY) go test -vet=off -shuffle=on -timeout 30m $(UNRACED_PACKAGES)
+	$(COLLECT_SELDOM) $(IN_MEMORY) go test -p $(PACKAGES) -vet=off -shuffle=on -timeout 30m $(UNRACED_PACKAGES)
 	$(COLLECT_SELDOM) $(IN_MEMORY) $(THROTTLE) -run '$(UNRACED)' -rapid.checks=100
 	$(COLLECT_SELDOM) $(IN_MEMORY) go test -vet=off -shuffle=on -run '$(UNRACED)' $(filter-out ./internal/throttle/store,$(SCRIPTED))
 
