@@ -73,9 +73,9 @@ test-raced: bin/nats-server
 
 .PHONY: test-program
 test-program:
-	$(COLLECT_SELDOM) $(IN_MEMORY) go test -p $(PACKAGES) -vet=off -shuffle=on -timeout 30m $(UNRACED_PACKAGES)
 	$(COLLECT_SELDOM) $(IN_MEMORY) $(THROTTLE) -run '$(UNRACED)' -rapid.checks=100
 	$(COLLECT_SELDOM) $(IN_MEMORY) go test -vet=off -shuffle=on -run '$(UNRACED)' $(filter-out ./internal/throttle/store,$(SCRIPTED))
+	$(COLLECT_SELDOM) $(IN_MEMORY) go test -p $(PACKAGES) -vet=off -shuffle=on -timeout 30m $(UNRACED_PACKAGES)
 
 # Packages with tests that UNRACED names.
 SCRIPTED := ./internal/throttle/store ./internal/pacing ./internal/summary
