@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
@@ -49,6 +50,10 @@ func (l *limitsCommand) show(ctx context.Context, arguments []string) error {
 	}
 	uses, inForce, problem := l.usage(ctx, rules.Tree)
 	shown := view.levels(uses)
+	unseen := unseenLevels(uses)
+	if unseen != "" {
+		shown.Unknown = []string{unseen}
+	}
 	if l.asJSON {
 		return shown.printJSON(l.out, notKnown(problem, l.settings.Redis))
 	}
@@ -60,6 +65,9 @@ func (l *limitsCommand) show(ctx context.Context, arguments []string) error {
 	}
 	if err := screen.PrintTable(l.out, shown.rows(words)); err != nil {
 		return err
+	}
+	if unseen != "" {
+		_, _ = fmt.Fprintln(l.out, unseen)
 	}
 	for _, mute := range rules.Mutes {
 		_, _ = fmt.Fprintln(l.out, mutedText(mute))
@@ -192,7 +200,11 @@ func (s shownLimits) rows(used map[string]string) [][]string {
 // usage returns the use of each level, and the position of the limits that Redis has in force.
 func (l *limitsCommand) usage(ctx context.Context, tree *limits.Tree) (levels []store.LevelUse, inForce limits.Position, err error) {
 	err = l.withStore(tree, func(shared *store.Redis) (err error) {
-		if levels, err = shared.Readings.LevelUsage(ctx); err == nil {
+		var reported []string
+		if len(l.theirs.Reports) > 0 {
+			reported = l.theirs.categories()
+		}
+		if levels, err = shared.Readings.LevelUsage(ctx, reported); err == nil {
 			inForce, _, err = shared.Positions.InForce(ctx)
 		}
 		return err
@@ -200,10 +212,28 @@ func (l *limitsCommand) usage(ctx context.Context, tree *limits.Tree) (levels []
 	return levels, inForce, err
 }
 
+// unseenLevels names the levels whose use is not known, since the user may not look for their paths or keys; "" if there is none.
+func unseenLevels(uses []store.LevelUse) string {
+	var unseen []string
+	for _, use := range uses {
+		if use.Unknown {
+			unseen = append(unseen, use.Level)
+		}
+	}
+	if len(unseen) == 0 {
+		return ""
+	}
+	return "what is used of " + strings.Join(unseen, ", ") + " is not known: the Redis user may not SCAN"
+}
+
 // wordsOf returns the use in words, by level. A level of many paths shows its fullest path, a level of each key the number of keys.
 func wordsOf(levels []store.LevelUse) map[string]string {
 	words := make(map[string]string, len(levels))
 	for _, level := range levels {
+		if level.Unknown {
+			words[level.Level] = notKnownText
+			continue
+		}
 		if level.OfKeys {
 			words[level.Level] = screen.Numbered(level.Keys, "key", "keys") + " in use"
 			continue

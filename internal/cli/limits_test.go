@@ -341,7 +341,7 @@ func TestLimitsUsed(t *testing.T) {
 	testkit.Contains(t, "limits", mustLimits(t, ""), "\ndisk 2/30m live 6 of 2\n")
 }
 
-// Without the right to scan, the list has the usage of the paths that rules name.
+// Without the right to scan and without a worker, the list has the usage of the paths that rules name.
 func TestLimitsUsedWithoutScan(t *testing.T) {
 	_, redisServer := limitsServers(t, map[string]string{"LIMITS": "payments=40/30m,payments.*=8/30m"})
 	admit(t, "payments.cards", 2)
@@ -350,9 +350,10 @@ func TestLimitsUsedWithoutScan(t *testing.T) {
 	requireLimits(t, "",
 		limitsHeading,
 		"global 100/30m default 5 of 100",
-		"category 10/30m default 0 of 10",
+		"category 10/30m default not known",
 		"payments 40/30m environment 2 of 40",
-		"payments.* 8/30m environment 0 of 8",
+		"payments.* 8/30m environment not known",
+		"what is used of category, payments.* is not known: the Redis user may not SCAN",
 		noBucket,
 	)
 }

@@ -101,19 +101,39 @@ func TestKeysInRedis(t *testing.T) {
 	testkit.Equal(t, hashed, 4, "Redis keys of the key: a log, a token bucket, a log of the shadow and a queue, of %q", names)
 }
 
-// TestKeysInUse counts the keys of each rule, without naming them.
+// TestKeysInUse counts the keys of each rule, without naming them. A user that may not SCAN sees the use of the reported paths, and learns
+// which use is not known.
 func TestKeysInUse(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
-	store := newRedis(client, "in use", Settings{Tree: newTree(t, "100/1h", "none", "*@key=1/1h+token:9/1h,b@key=2/1h,c=5/1h"), Lease: testLease, Retention: testRetention})
+	store := newRedis(client, "in use", Settings{Tree: newTree(t, "100/1h", "3/1h", "*@key=1/1h+token:9/1h,b@key=2/1h,c=5/1h"), Lease: testLease, Retention: testRetention})
 	testkit.NoError(t, decide(t.Context(), store, request("1", "a").ofKey("x"), request("2", "a").ofKey("y"), request("3", "d").ofKey("x"),
 		request("4", "b").ofKey("x"), request("5", "c")))
-	got := make(map[string]int)
-	for _, use := range testkit.Must(store.Readings.LevelUsage(t.Context()))(t) {
-		got[use.Level] = use.Keys
-		testkit.Equal(t, use.OfKeys, strings.HasSuffix(use.Level, "@key"), "%s is of each key", use.Level)
+	levels := func(reported ...string) (keys map[string]int, unknown []string, ofCategories limits.Use) {
+		keys = make(map[string]int)
+		for _, use := range testkit.Must(store.Readings.LevelUsage(t.Context(), reported))(t) {
+			keys[use.Level] = use.Keys
+			testkit.Equal(t, use.OfKeys, strings.HasSuffix(use.Level, "@key"), "%s is of each key", use.Level)
+			if use.Unknown {
+				unknown = append(unknown, use.Level)
+			}
+			if use.Level == limits.LevelCategory {
+				ofCategories = use.Use
+			}
+		}
+		return keys, unknown, ofCategories
 	}
-	testkit.EqualMaps(t, got, map[string]int{"global": 0, "c": 0, "*@key": 3, "b@key": 1}, "keys in use")
+	keys, unknown, ofCategories := levels()
+	testkit.EqualMaps(t, keys, map[string]int{"global": 0, "category": 0, "c": 0, "*@key": 3, "b@key": 1}, "keys in use")
+	testkit.EqualSlices(t, unknown, nil, "levels whose use is not known")
+	testkit.Equal(t, ofCategories.Path, "a", "fullest category")
+
+	testkit.NoError(t, client.Do(t.Context(), "ACL", "SETUSER", "default", "-scan").Err())
+	_, unknown, _ = levels()
+	testkit.EqualSlices(t, unknown, []string{"category", "*@key", "b@key"}, "levels whose use is not known without SCAN and workers")
+	_, unknown, ofCategories = levels("a", "d")
+	testkit.EqualSlices(t, unknown, []string{"*@key", "b@key"}, "levels whose use is not known without SCAN")
+	testkit.Equal(t, fmt.Sprint(ofCategories.Path, ofCategories.Used), "a2", "fullest category that workers report")
 }
 
 // TestDelaysOfKeys keeps the events of each key in a queue of their own: no key waits for another one.

@@ -15,16 +15,21 @@ import (
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
-// LevelUsage returns the usage of each level. It looks for the paths in use with SCAN, a right that workers do not need. A user without that
-// right sees the paths that rules name.
-func (r *Readings) LevelUsage(ctx context.Context) ([]LevelUse, error) {
+// LevelUsage returns the usage of each level. It looks for the paths in use with SCAN, a right that workers do not need. For a user without
+// that right it reads the paths that rules name and the reported paths, which are those that workers know; nil: no worker answers.
+func (r *Readings) LevelUsage(ctx context.Context, reported []string) ([]LevelUse, error) {
 	tree := r.d.rules().InForce
-	paths, keys, err := r.pathsInUse(ctx)
+	paths, keys, mayScan, err := r.pathsInUse(ctx)
 	if err != nil {
 		return nil, err
 	}
+	if !mayScan {
+		for _, path := range reported {
+			paths[path] = true
+		}
+	}
 	for _, level := range tree.AllLevels() {
-		if event.ValidatePath(level.Level) == nil && level.Level != limits.LevelGlobal && level.Level != limits.LevelCategory {
+		if namesPath(level.Level) {
 			paths[level.Level] = true
 		}
 	}
@@ -47,16 +52,25 @@ func (r *Readings) LevelUsage(ctx context.Context) ([]LevelUse, error) {
 			uses[i].Keys += n
 		}
 	}
+	for i, use := range uses {
+		uses[i].Unknown = !mayScan && (use.OfKeys || reported == nil && use.Level != limits.LevelGlobal && !namesPath(use.Level))
+	}
 	return uses, nil
+}
+
+// namesPath reports whether a level is the rule of one path.
+func namesPath(level string) bool {
+	return event.ValidatePath(level) == nil && level != limits.LevelGlobal && level != limits.LevelCategory
 }
 
 // LevelUse is the use of a level's fullest limit, without the time of its next slot. If no slot is in use, it is the level's first limit,
 // without a path. The use of one key is not known.
 type LevelUse struct {
 	limits.Use
-	Paths  int  // number of paths of the level that have slots in use
-	OfKeys bool // the level limits each key
-	Keys   int  // number of its keys that have buckets
+	Paths   int  // number of paths of the level that have slots in use
+	OfKeys  bool // the level limits each key
+	Keys    int  // number of its keys that have buckets
+	Unknown bool // the paths or keys of the level could not be looked for, so the numbers of a level of many paths or keys say nothing
 }
 
 // FullestOf returns the use of each level of a tree, by the uses of the limits of each node.
@@ -84,11 +98,12 @@ func FullestOf(tree *limits.Tree, ofNodes [][]limits.Use) []LevelUse {
 	return uses
 }
 
-// pathsInUse lists the paths that have buckets, and counts the keys of each path that have buckets.
-func (r *Readings) pathsInUse(ctx context.Context) (paths map[string]bool, keys map[string]int, err error) {
+// pathsInUse lists the paths that have buckets, and counts the keys of each path that have buckets, if the user may SCAN.
+func (r *Readings) pathsInUse(ctx context.Context) (paths map[string]bool, keys map[string]int, mayScan bool, err error) {
 	names, err := r.d.runner.Names(ctx, "looking for limits in use")
+	mayScan = err == nil
 	if err != nil && !strings.Contains(err.Error(), "NOPERM") {
-		return nil, nil, err
+		return nil, nil, false, err
 	}
 	paths, keys = make(map[string]bool), make(map[string]int)
 	places := make(map[string]bool) // a key may have several buckets
@@ -104,7 +119,7 @@ func (r *Readings) pathsInUse(ctx context.Context) (paths map[string]bool, keys 
 			paths[path] = true
 		}
 	}
-	return paths, keys, nil
+	return paths, keys, mayScan, nil
 }
 
 // Delivered lists the categories of the last recorded deliveries, the newest first. It reads at most `most` deliveries.
