@@ -82,7 +82,7 @@ func TestBadSettings(t *testing.T) {
 		t.Run(line, func(t *testing.T) { requireUsageError(t, line, "NOTIFIER_CONCURRENCY", "NOTIFIER_GLOBAL_LIMIT") })
 	}
 	for line, says := range map[string]string{
-		"dev now": "now", "dev --storm 10001": "--storm 10001 is not between 0 and 10000", "dev --storm=-1": "--storm -1 is not between", "dev --for soon": "soon",
+		"dev now": "now", "dev --storm 10001": "--storm 10001 is not between 0 and 10000", "dev --storm=-1": "--storm -1 is not between", "dev --for soon": "flag: expected a number with a unit, such as 10s or 5m\n",
 		"dev --for -1s": "--for -1s is not above 0", "dev --for 0s": "--for 0s is not above 0",
 	} {
 		t.Run(line, func(t *testing.T) { requireUsageError(t, line, says) })

@@ -69,8 +69,11 @@ func usageOf(cmd *cobra.Command, fault error) error {
 	return &UsageError{fmt.Errorf("%w\nSee '%s --help'", fault, cmd.CommandPath())}
 }
 
-// flagFault returns a fault of a flag. It names what a number or a switch may be, for which the parser names a function of Go.
+// flagFault returns a fault of a flag. It names what a number, a switch or a time may be, for which the parser names a function of Go.
 func flagFault(cmd *cobra.Command, fault error) error {
+	if flag, _, isTime := strings.Cut(fault.Error(), " flag: time: "); isTime {
+		return usageOf(cmd, errors.New(flag+" flag: expected a number with a unit, such as 10s or 5m"))
+	}
 	unparsed, found := errors.AsType[*strconv.NumError](fault)
 	if !found {
 		return usageOf(cmd, fault)

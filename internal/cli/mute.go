@@ -36,8 +36,8 @@ func newMuteCommands() []*cobra.Command {
 	mute := &cobra.Command{
 		Use:   "mute PATH",
 		Short: "Send nothing of a path and everything below it for some time",
-		Long: "Drop the events of a path, or a pattern, and of everything below it until an end. The drops are counted, and the next\n" +
-			"digest of the channel after the end reports them. Resolved events of messages that are out are still sent.\n" +
+		Long: "Drop the events of a path, or a pattern, and of everything below it until an end. Soon after the end, each\n" +
+			"channel gets a digest of the drops of the mute. Resolved events of messages that are out are still sent.\n" +
 			"When the command returns, no worker sends an event of the path any more. > is the path of all events.\n\n" +
 			"With --every, the mute recurs: days (Mon, Mon-Fri, Sat,Sun or daily), times and a time zone. A path may have several\n" +
 			"such schedules, which add up.",
@@ -68,7 +68,7 @@ func newMuteCommands() []*cobra.Command {
 	flags.StringVar(&m.until, "until", "", "until when: 18:00 today, or a time such as 2026-12-01T06:00:00+01:00")
 	flags.StringVar(&m.reason, "reason", "", "why; workers show it in digests, the journal and notifier why")
 	flags.StringVar(&m.spares, "except", "", "severity of events that are sent anyway: critical")
-	flags.BoolVar(&m.command.yes, "yes", false, "mute all events (>), or replace a mute that is longer or has no exception, without asking")
+	flags.BoolVar(&m.command.yes, "yes", false, "mute all events (>), or replace a mute by one that ends earlier or has another exception")
 	for _, changing := range []*cobra.Command{mute, unmute} {
 		changing.Flags().StringVar(&m.every, "every", "", "schedule, such as 'Tue 02:00-04:00 Europe/Paris'")
 		changing.Flags().StringVar(&m.command.by, "as", "", "name of the author (default: the user of the NATS connection, else user@host)")

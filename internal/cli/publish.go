@@ -41,8 +41,8 @@ func newPublishCommand() *cobra.Command {
 		Short: "Publish an event",
 		Long: "Publish one event to CATEGORY, or with --stdin one event for each line of standard input: a JSON object as the\n" +
 			"worker takes it. With --stdin CATEGORY may be left out, and each line names its own. A line without a category,\n" +
-			"or that the worker would refuse, is reported and not published. A line with several alerts, of which the worker\n" +
-			"would refuse some, is reported and published.\n\n" +
+			"or that workers would reject, is reported and not published. A line with several alerts, of which workers\n" +
+			"would reject some, is reported and published.\n\n" +
 			"With --preview the command publishes nothing: it prints the message for Slack and a picture of it.",
 		Example: "  notifier publish payments \"card declined\"\n" +
 			"  notifier publish payments.refunds \"refund failed\" --severity error --field order=4711\n" +
@@ -147,7 +147,7 @@ func (p *publisher) run(cmd *cobra.Command, arguments []string) error {
 			return err
 		}
 		if body.events, err = p.read(body.data); err != nil {
-			return &UsageError{fmt.Errorf("the worker would refuse this event: %w", err)}
+			return &UsageError{fmt.Errorf("workers would reject this event: %w", err)}
 		}
 	}
 	if p.preview {
@@ -328,14 +328,14 @@ func (p *publisher) lines(ctx context.Context, take func(input) error) error {
 	return cmp.Or(<-ended, faultsOf(refused, partly))
 }
 
-// faultsOf returns an error that counts the lines that a worker would refuse, and the lines with alerts that it would refuse.
+// faultsOf returns an error that counts the lines that workers would reject, and the lines with alerts that they would reject.
 func faultsOf(refused, partly int) error {
 	var faults []string
 	if refused > 0 {
 		faults = append(faults, screen.Numbered(refused, "line was", "lines were")+" not published")
 	}
 	if partly > 0 {
-		faults = append(faults, screen.Numbered(partly, "line has", "lines have")+" alerts that the worker would refuse")
+		faults = append(faults, screen.Numbered(partly, "line has", "lines have")+" alerts that workers would reject")
 	}
 	if faults == nil {
 		return nil

@@ -68,7 +68,7 @@ var publishCases = map[string]struct {
 	},
 	"a group whose first alert is bad": {
 		arguments: []string{"--stdin", "errors"}, input: "{}\n" + badAndGood + "\n",
-		problems: "line 2: bad_field: alerts[0].", err: "1 line was not published; 1 line has alerts that the worker would refuse", want: []string{"notify.errors " + badAndGood},
+		problems: "line 2: bad_field: alerts[0].", err: "1 line was not published; 1 line has alerts that workers would reject", want: []string{"notify.errors " + badAndGood},
 	},
 	"a group whose second alert is bad": {
 		arguments: []string{"--stdin", "errors"}, input: goodAndBad, problems: "line 1: bad_field: alerts[1].", err: "1 line has alerts", want: []string{"notify.errors " + goodAndBad},
@@ -139,7 +139,7 @@ func TestPublish(t *testing.T) {
 func TestPreviewOfLines(t *testing.T) {
 	testkit.SetSettings(t, nil)
 	output, problems, err := execute(t.Context(), badAndGood+"\n"+`{"title": "third"}`, "publish", "--stdin", "errors", "--preview")
-	testkit.Fails(t, "the preview", err, nil, "1 line has alerts that the worker would refuse")
+	testkit.Fails(t, "the preview", err, nil, "1 line has alerts that workers would reject")
 	testkit.Contains(t, "the preview", output, "disk", "third")
 	testkit.Contains(t, "its problems", problems, "line 1: bad_field: alerts[0].")
 }

@@ -106,7 +106,7 @@ func TestNewToken(t *testing.T) {
 	for text, says := range map[string]string{
 		"":                                     "empty",
 		"# nobody\nname " + token + " >\n":     "line 2: the second column is not a hash",
-		"name " + hash + "\n":                  "2 columns",
+		"name " + hash + "\n":                  "expected three columns, a name, a hash and a pattern; found 2",
 		"a/b " + hash + " >\n":                 "the name is invalid",
 		"name " + hash + " pay*\n":             "scope",
 		"a " + hash + " >\nb " + hash + " x\n": "line 2: the hash is that of another name",

@@ -80,7 +80,7 @@ func checkName(name string) error {
 func parseLine(text string) (name string, hash [sha256.Size]byte, scope event.Scope, err error) {
 	columns := strings.Fields(text)
 	if len(columns) != 3 {
-		return name, hash, scope, fmt.Errorf("has %d columns; expected a name, a hash and a pattern", len(columns))
+		return name, hash, scope, fmt.Errorf("expected three columns, a name, a hash and a pattern; found %d", len(columns))
 	}
 	if err := checkName(columns[0]); err != nil {
 		return name, hash, scope, err
