@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/prometheus/common/model"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
 // Shared has the settings that must be equal on all workers of a deployment, by variable. Equal values have equal texts, but lists are as they
@@ -53,6 +55,11 @@ func (s *setting) sharedText() string {
 			return "sha256 " + shortHash(value)
 		}
 		return value
+	case limits.Limit:
+		if value == (limits.Limit{}) {
+			return "none"
+		}
+		return value.String()
 	case fmt.Stringer:
 		return value.String()
 	}

@@ -37,6 +37,11 @@ func TestShared(t *testing.T) {
 				settings := loadBase(t, env{test.variable: text})
 				return settings.Shared["NOTIFIER_"+test.variable], settings.Shared.Hash()
 			}
+			for _, text := range []string{test.text, test.other} {
+				shown, _ := hashOf(text)
+				again, _ := hashOf(shown)
+				testkit.Equal(t, again, shown, "the value that others see for %q, as a setting", text)
+			}
 			value, hash := hashOf(test.text)
 			same, sameHash := hashOf(test.same)
 			other, otherHash := hashOf(test.other)
