@@ -37,10 +37,10 @@ func newCheckCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "check",
 		Short: "Find what would keep the worker from working",
-		Long: "Check the settings, then NATS, Redis and Slack as the worker would use them, and print the limit tree: that of the\n" +
-			"running workers, where one answers, else that of the settings here. The command changes nothing, takes no event\n" +
-			"and posts nothing, except a test message with --post. The status is 1 if a server or a permission is missing, 2 if\n" +
-			"the settings are wrong.",
+		Long: "Check the settings, then NATS, Redis and Slack as the worker would use them, and print the limits of the running\n" +
+			"workers or, if no worker answers, of the settings here. The command changes nothing, takes no event and posts\n" +
+			"nothing, except a test message with --post. The status is 1 if a server or a permission is missing, 2 if the\n" +
+			"settings are wrong.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := emptyFlag(cmd, "post"); err != nil {
 				return usageOf(cmd, err)

@@ -35,7 +35,7 @@ func newLimitsCommand() *cobra.Command {
 			"many of its slots are taken now. A rule for many paths, such as category, shows its fullest path. With a path, print\n" +
 			"every rule that matches it or a path above it, which of them wins, what is used, and when the next slot opens.\n" +
 			"PATH@KEY shows how full the limits of that key are, such as payments@db-1.\n\n" +
-			"The limits are those of the running workers. Where none answers, they are those of the settings here.\n\n" +
+			"The command prints the limits of the running workers or, if no worker answers, of the settings here.\n\n" +
 			"A JetStream key-value bucket (NOTIFIER_LIMITS_BUCKET) keeps the changes. All workers watch it: a change is in\n" +
 			"force everywhere at once, without a restart.",
 		Example: "  notifier limits payments.refunds\n" +

@@ -23,7 +23,7 @@ func newLimitsAdoptCommand(l *limitsCommand) *cobra.Command {
 		Short: "Put the limits of the bucket in force although Redis knows newer ones",
 		Long: "Put the limits of the bucket in force although Redis knows newer limits: after NATS was restored from a backup, or\n" +
 			"replaced by another cluster. Until then Redis turns away workers that read the bucket: they are not ready and\n" +
-			"take no events. Changes that were made after the backup are lost. What was counted stays counted.\n\n" +
+			"take no events. Changes that were made after the backup are lost. Counts stay.\n\n" +
 			"If the bucket is not older, the command changes nothing.",
 		Args: cobra.MatchAll(cobra.NoArgs, somebodyToAsk(&l.yes)),
 		RunE: l.adopt,

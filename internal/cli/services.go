@@ -38,8 +38,9 @@ func newIngestCommand(run func(ctx context.Context) error) *cobra.Command {
 		Short: "Take events over HTTP and publish them to NATS JetStream",
 		Long: "Take events over HTTP on NOTIFIER_INGEST_ADDR and publish them to NATS JetStream, until SIGTERM, SIGINT or\n" +
 			"SIGHUP: for Alertmanager, Grafana, CloudEvents, curl, and any other client without NATS. A request is answered\n" +
-			"with 202 once the event is stored. Producers show a token of NOTIFIER_INGEST_TOKENS_FILE, which says where each\n" +
-			"may write. GET /openapi.json describes the interface. The command needs neither Redis nor Slack.",
+			"with 202 once the event is stored. Producers send a token. NOTIFIER_INGEST_TOKENS_FILE has the tokens, each with the\n" +
+			"categories that its producer may write to. GET /openapi.json describes the interface. The command needs neither\n" +
+			"Redis nor Slack.",
 		Example: "  notifier ingest token alertmanager 'payments.>' >> tokens\n" +
 			"  NOTIFIER_INGEST_TOKENS_FILE=tokens notifier ingest\n" +
 			"  curl -H \"Authorization: Bearer $TOKEN\" -d '{\"title\":\"card declined\"}' http://localhost:8082/v1/events/payments.cards",

@@ -43,9 +43,9 @@ func newSimulateCommand() *cobra.Command {
 			"category beside its alerts: when and where it was published. Otherwise each alert has its own. An event with a\n" +
 			"key and the status resolved takes no slot: it is sent if the firing event with its key was sent, else dropped\n" +
 			"as unpaired. Where NOTIFIER_FOLD or NOTIFIER_FLAP is set here, repeats and flapping keys are folded as workers would do it.\n\n" +
-			"The limits are those of the settings here, if one of them is set, else those that running workers have in force.\n" +
-			"Where no worker answers within a second, they are the defaults. The output says which. --limits changes some of\n" +
-			"them: NAME=LIMIT, comma separated, where NAME is a path as in NOTIFIER_LIMITS, global or category. --compare does\n" +
+			"The command uses the limits of the settings here, if one of them is set, otherwise the limits of the running\n" +
+			"workers. If no worker answers within a second, it uses the defaults. The output says which. --limits changes some\n" +
+			"limits: NAME=LIMIT, comma separated, where NAME is a path as in NOTIFIER_LIMITS, global or category. --compare does\n" +
 			"the same for a second set (b) and replays the events under both sets.\n\n" +
 			"Each delivery succeeds at once, so an inflight limit is never full, unless one event exceeds its capacity.\n" +
 			"No event waits for a slot: events that would wait by NOTIFIER_DELAY are dropped. A later event with the\n" +

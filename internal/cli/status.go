@@ -31,7 +31,7 @@ func newStatusCommand() *cobra.Command {
 		Long: "Ask all workers for a report of themselves, and NATS and Redis. Show on one screen, what is full or faulty first:\n" +
 			"workers that are not ready, settings that differ between them, the limits that are full or nearly so, suppressed\n" +
 			"categories, the backlog, dead letters, Redis and NATS, the workers and their last minute, channels, and limits that\n" +
-			"were changed while workers run. What is shown of limits is what the workers use, whatever the settings here say.\n\n" +
+			"were changed while workers run. The limits are those of the workers, whatever the settings here are.\n\n" +
 			"The command changes nothing and takes no event. The status is 1 if no worker answers.",
 		Example: "  notifier status\n  notifier status --watch\n  notifier status --json | jq '.workers[].ready'",
 		RunE: func(cmd *cobra.Command, _ []string) error {

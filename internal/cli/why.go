@@ -37,7 +37,7 @@ func newWhyCommand() *cobra.Command {
 			"Workers write the journal once a second, and it keeps entries for NOTIFIER_JOURNAL_AGE. Beyond 100 events a second\n" +
 			"of a category and result it has counts: the command says so, and never guesses which events were counted. With\n" +
 			"--category the delivery record has events that were delivered before the journal begins.\n\n" +
-			"Limits, delays and the names of streams are those of the running workers, or of the settings of this command if no\n" +
+			"Limits, delays and the names of streams come from the running workers, or from the settings of this command if no\n" +
 			"worker answers. Times are local. The status is 1 if nothing is known of one of the arguments.",
 		Example: "  notifier why order-4711\n" +
 			"  notifier why order-4711 order-4712\n" +
