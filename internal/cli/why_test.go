@@ -151,10 +151,10 @@ func TestWhyCategory(t *testing.T) {
 	k.note(k.drop(), again, waited, sent, hostile)
 	payments := `
 2 dropped by category 2/30m
-1 began to wait, denied by category 2/30m
+1 began to wait for a slot of category 2/30m
 1 sent
 
-began to wait for a slot, denied by category 2/30m; sent to #payments
+began to wait for a slot of category 2/30m; sent to #payments
   T  payments  payments.refunds  "card declined"
 
 dropped by category 2/30m: 2 of 2 used, the next slot opens at T; no digest in #payments has reported it, as far as the journal knows

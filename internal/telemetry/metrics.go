@@ -85,7 +85,7 @@ func newEvents(r registrar, categories *categories, levels *growingSet) *Events 
 		dropped: perCategory{r.counters("notifier_dropped_total",
 			"Dropped events, by the rule that denied them. In shadow mode, limits drop no event.", "category", "level"), categories, levels},
 		delayed: r.counters("notifier_delayed_total",
-			"Denied events that began to wait for a slot, by the rule that denied them.", "level"),
+			"Events that began to wait for a slot, by the rule of that slot.", "level"),
 		redeliveries: r.counter("notifier_redeliveries_total",
 			"Messages that JetStream delivered again."),
 		splits: r.counter("notifier_split_total",

@@ -99,7 +99,7 @@ func (t Total) What() string {
 	switch t.Result {
 	case journal.Waiting:
 		if what = "began to wait"; by != "" {
-			return what + ", denied by " + by
+			return what + " for a slot of " + by
 		}
 	case journal.Failed:
 		what = "failed and tried again"

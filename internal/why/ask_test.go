@@ -225,7 +225,7 @@ var sentences = []struct {
 		}),
 		refund(journal.Sent, func(e *journal.Entry) { e.Decided = at("09:31:43") }),
 	}}, []string{
-		"began to wait at 09:14:02.119 for a slot, denied by category 10/30m, until 09:31:40.000",
+		"began to wait at 09:14:02.119 for a slot of category 10/30m, until 09:31:40.000",
 		"could not be posted at 09:31:41.000: transient: not sent: connection refused; it is tried again",
 		"sent at 09:31:43.000 to #payments",
 	}},
@@ -738,13 +738,13 @@ func TestGroups(t *testing.T) {
 func TestTotalsInWords(t *testing.T) {
 	t.Parallel()
 	for want, total := range map[string]Total{
-		"began to wait, denied by later 3/1h": {Result: journal.Waiting, Level: "later", Limit: "3/1h"},
-		"began to wait":                       {Result: journal.Waiting},
-		"dropped by category 10/30m":          {Result: journal.Dropped, Level: "category", Limit: "10/30m"},
-		"dropped by unpaired":                 {Result: journal.Dropped, Level: "unpaired"},
-		"sent":                                {Result: journal.Sent},
-		"sent, though denied by global 1/1h":  {Result: journal.Sent, Level: "global", Limit: "1/1h"},
-		"failed and tried again":              {Result: journal.Failed},
+		"began to wait for a slot of later 3/1h": {Result: journal.Waiting, Level: "later", Limit: "3/1h"},
+		"began to wait":                          {Result: journal.Waiting},
+		"dropped by category 10/30m":             {Result: journal.Dropped, Level: "category", Limit: "10/30m"},
+		"dropped by unpaired":                    {Result: journal.Dropped, Level: "unpaired"},
+		"sent":                                   {Result: journal.Sent},
+		"sent, though denied by global 1/1h":     {Result: journal.Sent, Level: "global", Limit: "1/1h"},
+		"failed and tried again":                 {Result: journal.Failed},
 	} {
 		testkit.Equal(t, total.What(), want, "%+v", total)
 	}

@@ -68,7 +68,7 @@ func (w words) phrases(e journal.Entry) (what, how string) {
 		return "folded", how
 	case journal.Waiting:
 		if how = After(" for ", waitsFor(e.Reason)); e.Level != "" {
-			how += ", denied by " + limitOf(e)
+			how += " of " + limitOf(e) // which was full, or whose slots older events wait for
 		}
 		return "began to wait", how + After("; released by ", e.By)
 	case journal.Failed:
