@@ -88,7 +88,7 @@ THROTTLE := go test -count=1 -vet=off -timeout 60m ./internal/throttle/store -ra
 ATTACKS := ^Test(Neighbours|(StreamCommands|DeadLetters|Paths)OfProducers|ForgedReplies|WaitingHoldsUpNobody|IdentityBelongsToACategory|SlowClients|DigestOfManyPaths|Cluster|PostedOnceThrough(Kills|Faults)|SlackStorm|Proof|EveryInterleaving|Simulation)$$
 
 .PHONY: proof
-proof: ## Compare the scripts with the model in 20,000 runs, attack ten times as hard as reported, ask why of 60,000 events, visit every interleaving, simulate 200 seeds
+proof: ## Compare the scripts with the model in 20,000 runs, attack with ten times the force, ask why of 60,000 events, visit every interleaving, simulate 200 seeds
 	scripts/need $(REDIS_SERVER) redis-server
 	NOTIFIER_TEST_FORCE=10 go test -count=1 -timeout 60m -p 1 -parallel 1 -v -run '$(ATTACKS)' ./tests ./internal/consume ./internal/ingest ./internal/testing/interleave ./internal/testing/simulation
 	$(THROTTLE) -run '^TestModel$$' -rapid.checks=10000
