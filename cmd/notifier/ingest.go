@@ -41,7 +41,11 @@ func runIngest(ctx context.Context) (err error) {
 	v, r, _ := buildInfo()
 	logger.Info("notifier ingest starts", "version", v, "revision", r)
 	life := &lifecycle{timeout: settings.Drain + settings.ShutdownTimeout}
-	defer func() { err = errors.Join(err, life.stop()) }()
+	defer func() {
+		if err = errors.Join(err, life.stop()); err == nil {
+			logger.Info("notifier ingest has stopped")
+		}
+	}()
 
 	connection, err := setup.NATS(ctx, settings.NATS, "notifier ingest", logger)
 	if err != nil {

@@ -144,7 +144,7 @@ func newDLQShowCommand() *cobra.Command {
 
 func newDLQReplayCommand() *cobra.Command {
 	d := &dlqCommand{}
-	replay := action{name: "replay", doing: "replaying", done: deadletters.Replayed, do: (*deadletters.Store).Replay}
+	replay := action{name: "replay", doing: "replaying", done: deadletters.Replayed, do: (*deadletters.Store).Replay, check: (*deadletters.Store).CheckReplay}
 	command := &cobra.Command{
 		Use:   "replay [ID...]",
 		Short: "Send dead letters to the workers again",
@@ -166,7 +166,7 @@ func newDLQReplayCommand() *cobra.Command {
 
 func newDLQDropCommand() *cobra.Command {
 	d := &dlqCommand{}
-	drop := action{name: "drop", doing: "dropping", done: deadletters.Dropped, asks: true, do: (*deadletters.Store).Drop}
+	drop := action{name: "drop", doing: "dropping", done: deadletters.Dropped, asks: true, do: (*deadletters.Store).Drop, check: anyLetter}
 	command := &cobra.Command{
 		Use:   "drop [ID...]",
 		Short: "Remove dead letters for good",
@@ -298,7 +298,10 @@ type action struct {
 	done        deadletters.Outcome
 	asks        bool // a person has to confirm
 	do          func(*deadletters.Store, context.Context, deadletters.Letter) (deadletters.Outcome, error)
+	check       func(*deadletters.Store, deadletters.Letter) error // why do would refuse a letter
 }
+
+func anyLetter(*deadletters.Store, deadletters.Letter) error { return nil }
 
 // change applies an action to the selected letters, until the context ends.
 func (d *dlqCommand) change(ctx context.Context, ids []string, a action) error {

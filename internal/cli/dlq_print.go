@@ -56,7 +56,7 @@ type changes struct {
 	Letters []change `json:"letters"`
 }
 
-// change is the outcome of a letter. A dry run has no outcome.
+// change is the outcome of a letter. In a dry run only a letter that cannot be replayed has one.
 type change struct {
 	Number  uint64              `json:"number"`
 	ID      string              `json:"id"`
@@ -73,17 +73,25 @@ func (c *changes) note(l deadletters.Letter, outcome deadletters.Outcome, err er
 }
 
 func (d *dlqCommand) announce(a action, letters []deadletters.Letter, missing int) (err error) {
-	if d.flags.json {
-		dry := changes{Action: a.name, DryRun: true, Letters: []change{}, Missing: missing}
-		for _, l := range letters {
+	dry := changes{Action: a.name, DryRun: true, Letters: []change{}, Missing: missing}
+	var fit []deadletters.Letter
+	for _, l := range letters {
+		unfit := a.check(d.store, l)
+		if unfit == nil {
+			fit = append(fit, l)
 			dry.note(l, "", nil)
+			continue
 		}
+		dry.note(l, outcomeUnfit, unfit)
+		_, _ = fmt.Fprintf(d.problems, "letter %d: %s\n", l.Number, plain.Line(unfit.Error()))
+	}
+	if d.flags.json {
 		err = screen.PrintJSON(d.out, dry)
 	} else {
-		_, _ = fmt.Fprintf(d.out, "would %s %s\n", a.name, count(len(letters)))
-		err = d.printLetters(letters, len(letters))
+		_, _ = fmt.Fprintf(d.out, "would %s %s\n", a.name, count(len(fit)))
+		err = d.printLetters(fit, len(fit))
 	}
-	if missing > 0 {
+	if missing > 0 || len(fit) < len(letters) {
 		err = cmp.Or(err, errReported)
 	}
 	return err

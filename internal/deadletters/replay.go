@@ -31,7 +31,7 @@ var ErrUnfit = errors.New("it cannot be replayed")
 // Replay hands a letter's event to the workers again and removes the letter. After an error other than ErrUnfit the replay may be
 // incomplete, and can be repeated.
 func (s *Store) Replay(ctx context.Context, l Letter) (Outcome, error) {
-	if err := s.fit(l); err != nil {
+	if err := s.CheckReplay(l); err != nil {
 		return "", err
 	}
 	if s.letters.CachedInfo().Config.DenyDelete {
@@ -55,8 +55,8 @@ func (s *Store) Replay(ctx context.Context, l Letter) (Outcome, error) {
 	return Replayed, nil
 }
 
-// fit returns an error if a letter cannot be replayed.
-func (s *Store) fit(l Letter) error {
+// CheckReplay returns an ErrUnfit if a letter cannot be replayed.
+func (s *Store) CheckReplay(l Letter) error {
 	prefix := s.o.Decoder.Prefix
 	switch {
 	case l.BodyLength > 0:
