@@ -160,7 +160,7 @@ func printAnswer(out io.Writer, answer why.Answer, now time.Time) error {
 			blocks = append(blocks, heading(e, now)+"\n"+block(e.Sentences)+facts(e))
 		}
 		if answer.Found > len(answer.Events) {
-			blocks = append(blocks, fmt.Sprintf("these are %d of %d events; --category narrows the question\n", len(answer.Events), answer.Found))
+			blocks = append(blocks, fmt.Sprintf("these are %d of %d events; --category or --since narrows the question\n", len(answer.Events), answer.Found))
 		}
 	} else {
 		var totals []string
