@@ -281,7 +281,8 @@ func TestLostThread(t *testing.T) {
 			f.eventually(channel+" has the state of its own answers", func() bool {
 				f.pacer.mu.Lock()
 				defer f.pacer.mu.Unlock()
-				return (f.pacer.pauses[channel] > 0) == (channel == test.paused) && w.health.Lost(channel) == (channel == test.refuses)
+				return (f.pacer.pauses[channel] > 0) == (channel == test.paused) && (f.pacer.causes[channel] == "refuses") == (channel == test.refuses) &&
+					w.health.Lost(channel) == (channel == test.refuses)
 			})
 		}
 	})

@@ -97,13 +97,22 @@ type fakePacer struct {
 	mu     sync.Mutex
 	paused map[string]time.Time
 	pauses map[string]time.Duration // the last argument of Pause
+	causes map[string]string        // the last method that paused: "limited" or "refuses"
 }
 
 func (f *fakePacer) Pause(_ context.Context, destination string, d time.Duration) {
+	f.pauseFor(destination, "limited", d)
+}
+
+func (f *fakePacer) PauseRefusing(_ context.Context, destination string, d time.Duration) {
+	f.pauseFor(destination, "refuses", d)
+}
+
+func (f *fakePacer) pauseFor(destination, why string, d time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.paused[destination] = time.Now().Add(d)
-	f.pauses[destination] = d
+	f.pauses[destination], f.causes[destination] = d, why
 }
 
 func (f *fakePacer) pause(destination string) time.Duration {

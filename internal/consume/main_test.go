@@ -79,7 +79,7 @@ func newFixtureOn(t *testing.T, server *servertest.NATS, options ...nats.Option)
 		TB: t, server: server, js: js, calls: calls,
 		throttle: &fakeThrottle{calls: calls, finished: make(map[string]bool), released: make(map[string]bool)},
 		known:    &fakeKnown{calls: calls, unpaired: make(map[string]bool)},
-		pacer:    &fakePacer{calls: calls, paused: make(map[string]time.Time), pauses: make(map[string]time.Duration)},
+		pacer:    &fakePacer{calls: calls, paused: make(map[string]time.Time), pauses: make(map[string]time.Duration), causes: make(map[string]string)},
 		room:     &fakeRoom{entered: make(map[string]store.Stay)}, watched: &fakePositions{},
 		sink:    &fakeSink{calls: calls, attempts: make(map[string]int)},
 		mutes:   new(fakeMutes),

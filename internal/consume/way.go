@@ -322,7 +322,7 @@ func (v *deliverer) failed(l life, d *delivery, failure *sink.Error) (delay time
 		v.health.Misconfigure(d.destination, d, failure, d.message.traced()...)
 		delay = retryDelay(misconfiguredBackoff, d.attempts-1)
 		if failure.OfChannel {
-			v.lanes.Pause(l.working, d.destination, delay)
+			v.lanes.PauseRefusing(l.working, d.destination, delay)
 		}
 		return delay, true
 	case sink.Unknown:

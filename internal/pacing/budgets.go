@@ -130,7 +130,15 @@ const (
 	grace    = time.Second
 )
 
-// limitedTogether is the longest time between the refusals of two channels that pause the workspace, as in pause.lua.
+// cause is why something is paused.
+type cause int
+
+const (
+	byLimit   cause = iota // Slack limited a request
+	byRefusal              // a channel refuses messages, which tells nothing about other channels
+)
+
+// limitedTogether is the longest time between the limited posts of two channels that pause the workspace, as in pause.lua.
 const limitedTogether = time.Second
 
 // The names of pauses that concern no single channel, as in lib/destinations.lua. No channel has such a name.

@@ -24,7 +24,7 @@ type budgeter interface {
 	lookUp(known, maxWait time.Duration) Reservation
 	update(u Update, known time.Duration) Reservation
 	updated(message string, order int64)
-	pause(name string, d time.Duration) map[string]time.Duration
+	pause(name string, d time.Duration, why cause) map[string]time.Duration
 	use(channels ...string) Use
 }
 
@@ -50,8 +50,8 @@ func (r inRedis) updated(message string, order int64) {
 	testkit.NoError(r, r.shared.updated(context.Background(), message, order))
 }
 
-func (r inRedis) pause(name string, d time.Duration) map[string]time.Duration {
-	return testkit.Must(r.shared.pause(context.Background(), name, d))(r)
+func (r inRedis) pause(name string, d time.Duration, why cause) map[string]time.Duration {
+	return testkit.Must(r.shared.pause(context.Background(), name, d, why))(r)
 }
 
 func (r inRedis) use(channels ...string) Use {
@@ -80,8 +80,8 @@ func (m inMemory) updated(message string, order int64) {
 	m.local.updated(m.clock.Read(), message, order)
 }
 
-func (m inMemory) pause(name string, d time.Duration) map[string]time.Duration {
-	return m.local.pause(m.clock.Read(), name, d)
+func (m inMemory) pause(name string, d time.Duration, why cause) map[string]time.Duration {
+	return m.local.pause(m.clock.Read(), name, d, why)
 }
 
 func (m inMemory) use(channels ...string) Use { return m.local.use(m.clock.Read(), channels) }
@@ -100,7 +100,7 @@ func TestClockBack(t *testing.T) {
 	s.posts("#a", s.now())
 	update.Order = 2
 	s.begins(update, 0)
-	s.pause("#a", 10*time.Minute)
+	s.pause("#a", 10*time.Minute, byLimit)
 	s.refused("one", Ask{Channel: "#a"}, 10*time.Minute)
 }
 
@@ -195,7 +195,7 @@ func tales() []tale {
 	return []tale{
 		{"no bounds", Budgets{}, func(s story) {
 			s.posts("#a", 0, 0, 0, 0, 0)
-			s.pause("#a", m)
+			s.pause("#a", m, byLimit)
 			s.posts("#b", 0, 0)
 			s.refused("one", Ask{Channel: "#a"}, m)
 			s.begins(Update{Message: "m", Order: 1}, 0)
@@ -216,8 +216,8 @@ func tales() []tale {
 		}},
 		{"a pause, and no burst behind it", Budgets{Channel: Pace{m, 5}}, func(s story) {
 			s.posts("#a", 0, 0)
-			s.pause("#a", 10*m)
-			s.pause("#a", m) // the longer pause stays
+			s.pause("#a", 10*m, byLimit)
+			s.pause("#a", m, byLimit) // the longer pause stays
 			s.clock.Advance(4 * m)
 			s.posts("#a", 10*m, 11*m, 12*m)
 		}},
@@ -315,26 +315,34 @@ func tales() []tale {
 			s.refused("one", Ask{Channel: "#paused"}, m)
 			s.clock.Advance(time.Second)
 			s.refused("one", Ask{Channel: "#b"}, 2*m-time.Second)
-			s.pause("#paused", time.Hour)
+			s.pause("#paused", time.Hour, byLimit)
 			s.refused("one", Ask{Channel: "#paused"}, time.Hour)
 			s.posts("#b", m)
 		}},
 		{"two channels limited within a second pause the workspace", Budgets{Channel: Pace{m, 2}}, func(s story) {
-			testkit.Equal(s, len(s.pause("#a", 5*m)), 1, "pauses after one channel")
+			testkit.Equal(s, len(s.pause("#a", 5*m, byLimit)), 1, "pauses after one channel")
 			s.clock.Advance(time.Second)
-			testkit.Equal(s, len(s.pause("#a", 5*m)), 1, "pauses after the same channel")
+			testkit.Equal(s, len(s.pause("#a", 5*m, byLimit)), 1, "pauses after the same channel")
 			s.clock.Advance(time.Second)
-			pauses := s.pause("#b", 7*m)
+			pauses := s.pause("#b", 7*m, byLimit)
 			testkit.Equal(s, maps.Equal(pauses, map[string]time.Duration{"#b": 7 * m, workspace: 5*m - time.Second}), true, "pauses after two channels")
 			s.refused("one", Ask{Channel: "#c"}, 5*m-time.Second)
 			testkit.Equal(s, s.use().Workspace.Paused, 5*m-time.Second, "pause of the workspace")
 			s.begins(Update{Message: "m", Order: 1}, 0)
 		}},
 		{"two channels limited apart", Budgets{}, func(s story) {
-			s.pause("#a", 5*m)
+			s.pause("#a", 5*m, byLimit)
 			s.clock.Advance(time.Second + time.Microsecond)
-			testkit.Equal(s, len(s.pause("#b", 7*m)), 1, "pauses")
+			testkit.Equal(s, len(s.pause("#b", 7*m, byLimit)), 1, "pauses")
 			s.posts("#c", s.now())
+		}},
+		{"channels that refuse messages do not pause the workspace", Budgets{Channel: Pace{m, 2}}, func(s story) {
+			testkit.Equal(s, len(s.pause("#a", 5*m, byLimit)), 1, "pauses after a limited channel")
+			for _, channel := range []string{"#b", "#c"} {
+				testkit.Equal(s, len(s.pause(channel, 7*m, byRefusal)), 1, "pauses after the refusal of %s", channel)
+				s.refused("one", Ask{Channel: channel}, 7*m)
+			}
+			testkit.Equal(s, len(s.pause("#d", 5*m, byLimit)), 2, "pauses after another limited channel")
 		}},
 		{"updates", Budgets{Updates: Window{2, m}}, func(s story) {
 			of := func(message string) Update {
@@ -354,7 +362,7 @@ func tales() []tale {
 			s.begins(of("c"), time.Second)
 			s.clock.Advance(2*time.Second + lateUpdate)
 			s.begins(of("d"), 0) // late
-			s.pause(updates, 10*m)
+			s.pause(updates, 10*m, byLimit)
 			s.waits(of("e"), 10*m)
 			s.posts("#a", s.now())
 			later := of("f")
@@ -366,7 +374,7 @@ func tales() []tale {
 			testkit.Equal(s, s.lookUp(0, 0).OK, true, "the second look-up")
 			s.begins(Update{Message: "a", Order: 1}, 0)
 			testkit.Equal(s, s.lookUp(0, 0), Reservation{Wait: m - time.Second, Expected: m - time.Second}, "the third look-up")
-			s.pause(lookUps, 10*m)
+			s.pause(lookUps, 10*m, byLimit)
 			testkit.Equal(s, s.lookUp(0, time.Hour).Wait, 10*m, "a look-up after the pause")
 			s.waits(Update{Message: "b", Order: 1, MaxWait: time.Hour}, m)
 			testkit.Equal(s, s.use().Updates, BudgetUse{Used: 1, Waiting: 1}, "use of the updates")
@@ -377,7 +385,7 @@ func tales() []tale {
 			of := func(message string) Update { return Update{Message: message, Order: 1, MaxWait: time.Hour} }
 			s.begins(of("a"), 0)
 			s.waits(of("b"), m)
-			s.pause(updates, 5*m)
+			s.pause(updates, 5*m, byLimit)
 			s.waits(of("b"), 5*m) // its slot is in the pause
 			s.clock.Advance(5*m + lateUpdate + time.Microsecond)
 			s.waits(of("b"), m-lateUpdate-time.Microsecond) // it is too late for its slot
@@ -429,7 +437,7 @@ func tales() []tale {
 			testkit.EqualSlices(s, s.use("#b").Channels, nil, "another channel at its pace")
 			s.clock.Advance(m / 2)
 			uses("half an interval later", ChannelUse{"#a", m / 2, 2})
-			s.pause("#b", 10*m)
+			s.pause("#b", 10*m, byLimit)
 			uses("beside a pause", ChannelUse{"#a", m / 2, 2})
 			s.clock.Advance(m / 2)
 			uses("when its next post is due")
@@ -531,7 +539,8 @@ func TestModel(t *testing.T) {
 				case 1:
 					name = lookUps
 				}
-				same("a pause", redis.pause(name, d), model.pause(name, d))
+				why := rapid.SampledFrom([]cause{byLimit, byRefusal}).Draw(r, "why")
+				same("a pause", redis.pause(name, d, why), model.pause(name, d, why))
 			},
 			"": func(*rapid.T) { same("use", redis.use("#0", "#2", "#3"), model.use("#0", "#2", "#3")) },
 		})

@@ -22,7 +22,7 @@ type local struct {
 	mentions mentions
 }
 
-// limited is the newest pause of a single channel.
+// limited is the newest pause of a single channel whose post Slack limited.
 type limited struct {
 	channel  string
 	at, ends time.Time
@@ -157,21 +157,28 @@ func (l *local) updated(now time.Time, name string, order int64) {
 }
 
 // pause does what pause.lua does.
-func (l *local) pause(now time.Time, name string, d time.Duration) map[string]time.Duration {
+func (l *local) pause(now time.Time, name string, d time.Duration, why cause) map[string]time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pauses.learn(now, map[string]time.Duration{name: d})
 	if isChannel := name != updates && name != lookUps && name != workspace; isChannel && d > 0 {
-		before := l.limited
-		l.limited = limited{channel: name, at: now, ends: now.Add(d)}
-		if before.channel != name && now.Sub(before.at) <= limitedTogether {
-			l.pauses.learn(now, map[string]time.Duration{workspace: min(before.ends.Sub(now), d)})
+		if why == byLimit {
+			l.limit(now, name, d)
 		}
 		if l.pace.ahead() > 0 {
 			l.setTAT(now, name, later(l.tats[name], now.Add(l.pauses.left(now, name)+l.pace.ahead())))
 		}
 	}
 	return pausesOf(name, l.pauses.left(now, name), l.pauses.left(now, workspace))
+}
+
+// limit records that Slack limited a post to a channel, and pauses the workspace if another channel was limited just before.
+func (l *local) limit(now time.Time, channel string, d time.Duration) {
+	before := l.limited
+	l.limited = limited{channel: channel, at: now, ends: now.Add(d)}
+	if before.channel != channel && now.Sub(before.at) <= limitedTogether {
+		l.pauses.learn(now, map[string]time.Duration{workspace: min(before.ends.Sub(now), d)})
+	}
 }
 
 // use does what budgets.lua does.

@@ -156,19 +156,26 @@ func (p *Pacer) AwaitDigest(ctx context.Context, channel string) (time.Duration,
 }
 
 // Pause pauses a channel for d on all instances, since Slack limited a post to it.
-func (p *Pacer) Pause(ctx context.Context, channel string, d time.Duration) { p.pause(ctx, channel, d) }
+func (p *Pacer) Pause(ctx context.Context, channel string, d time.Duration) {
+	p.pause(ctx, channel, d, byLimit)
+}
+
+// PauseRefusing pauses a channel for d on all instances, since the channel refuses messages.
+func (p *Pacer) PauseRefusing(ctx context.Context, channel string, d time.Duration) {
+	p.pause(ctx, channel, d, byRefusal)
+}
 
 // PauseUpdates pauses updates for d on all instances, since Slack limited an update.
-func (p *Pacer) PauseUpdates(ctx context.Context, d time.Duration) { p.pause(ctx, updates, d) }
+func (p *Pacer) PauseUpdates(ctx context.Context, d time.Duration) { p.pause(ctx, updates, d, byLimit) }
 
 // PauseLookUps pauses look-ups for d on all instances, since Slack limited a look-up.
-func (p *Pacer) PauseLookUps(ctx context.Context, d time.Duration) { p.pause(ctx, lookUps, d) }
+func (p *Pacer) PauseLookUps(ctx context.Context, d time.Duration) { p.pause(ctx, lookUps, d, byLimit) }
 
-func (p *Pacer) pause(ctx context.Context, name string, d time.Duration) {
+func (p *Pacer) pause(ctx context.Context, name string, d time.Duration, why cause) {
 	asked := time.Now()
-	paused := p.local.pause(asked, name, d)
+	paused := p.local.pause(asked, name, d, why)
 	if p.shared.isAvailable() {
-		everywhere, err := p.shared.pause(ctx, name, d)
+		everywhere, err := p.shared.pause(ctx, name, d, why)
 		if err != nil {
 			p.o.Logger.Warn("cannot share a pause with other instances", "destination", readable(name), "error", err)
 		} else {
@@ -195,7 +202,7 @@ func (p *Pacer) CheckPause(ctx context.Context, channel string) time.Duration {
 func (p *Pacer) checkPause(ctx context.Context, name string) time.Duration {
 	if p.shared.isAvailable() {
 		asked := time.Now()
-		if paused, err := p.shared.pause(ctx, name, 0); err == nil {
+		if paused, err := p.shared.pause(ctx, name, 0, byLimit); err == nil {
 			p.Learn(asked, paused)
 		}
 	}

@@ -80,10 +80,10 @@ func (s shared) updated(ctx context.Context, message string, order int64) error 
 	return err
 }
 
-// pause pauses a channel, the updates or the look-ups. With d 0 it pauses nothing. It returns the remaining pauses.
-func (s shared) pause(ctx context.Context, name string, d time.Duration) (map[string]time.Duration, error) {
+// pause pauses a channel, the updates or the look-ups for a cause. With d 0 it pauses nothing. It returns the remaining pauses.
+func (s shared) pause(ctx context.Context, name string, d time.Duration, why cause) (map[string]time.Duration, error) {
 	pace := s.budgets.Channel
-	arguments := []any{name, d.Microseconds(), pace.ahead().Microseconds(), pace.Interval.Microseconds()}
+	arguments := []any{name, d.Microseconds(), pace.ahead().Microseconds(), pace.Interval.Microseconds(), int(why)}
 	numbers, err := s.runner.RunNumbers(ctx, "pausing deliveries", lua.Pause, s.runner.Keys("calls", "pauses", "paces", "limited"), arguments, 2)
 	if err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func SelfTest(ctx context.Context, scratch *script.Runner) error {
 	s := shared{runner: scratch, budgets: Budgets{Channel: Pace{time.Second, 2}, Workspace: Window{1, time.Minute}, Updates: Window{1, time.Minute}, LookUps: Window{1, time.Minute}}}
 	_, posted := s.post(ctx, name, Ask{Channel: name, MaxWait: time.Hour}, 0)
 	_, waits := s.post(ctx, name, Ask{Channel: name, MaxWait: time.Hour}, 0)
-	_, paused := s.pause(ctx, name, time.Second)
+	_, paused := s.pause(ctx, name, time.Second, byLimit)
 	_, updates := s.update(ctx, Update{Message: name, Order: 1}, 0)
 	updated := s.updated(ctx, name, 1)
 	_, lookedUp := s.lookUp(ctx, 0, 0)

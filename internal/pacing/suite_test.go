@@ -43,10 +43,10 @@ const places = "calls pauses paces posts turns asked "
 var operations = []operation{
 	{"pause", "calls pauses paces limited", "zadd pexpire zrem zremrangebyrank set", "calls pauses paces",
 		func(ctx context.Context, s shared) error {
-			return scripttest.Only(s.pause(ctx, "#elsewhere", time.Hour))
+			return scripttest.Only(s.pause(ctx, "#elsewhere", time.Hour, byLimit))
 		}},
 	{"paused", "calls pauses paces limited", "", "",
-		func(ctx context.Context, s shared) error { return scripttest.Only(s.pause(ctx, "#paused", 0)) }},
+		func(ctx context.Context, s shared) error { return scripttest.Only(s.pause(ctx, "#paused", 0, byLimit)) }},
 	{"post", places + "askers:#here", "zadd pexpire zrem zremrangebyrank", "paces posts asked", posts("one", "#here")},
 	{"post that waits", places + "askers:#here", "zadd pexpire zrem set", "",
 		func(ctx context.Context, s shared) error {
@@ -100,7 +100,7 @@ func seed(ctx context.Context, s shared) error {
 		scripttest.Only(s.update(ctx, Update{Message: "seeded", Order: 1}, 0)),
 		scripttest.Only(s.lookUp(ctx, 0, 0)),
 		scripttest.Only(s.mention(ctx, "seeded", "id", time.Minute)),
-		scripttest.Only(s.pause(ctx, "#paused", time.Hour)),
+		scripttest.Only(s.pause(ctx, "#paused", time.Hour, byLimit)),
 		scripttest.Only(NewChannels(s.runner, nil).call(ctx, "#seeded", "C0000001")),
 		reads("seeded", "one", "ask", 0, "")(ctx, s), reads("begun", "one", "ask", 0, "")(ctx, s), reads("begun", "one", "begin", 0, "")(ctx, s),
 	)

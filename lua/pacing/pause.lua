@@ -7,11 +7,12 @@
 --   1   calls    sorted set: nonce of a call that granted something -> its time
 --   2   pauses   sorted set: channel -> end of its pause
 --   3   paces    sorted set: channel -> its TAT (see pace.lua)
---   4   limited  string: time and end of the newest pause of a channel, and the channel
+--   4   limited  string: time and end of the newest pause of a channel that Slack limited, and the channel
 --
 -- ARGV
 --   channel, or name of what is paused beside channels (lib/destinations.lua); duration, how far the TAT may run ahead of the time
---   (see pace.lua), interval of a channel (all microseconds). A duration of 0 pauses nothing.
+--   (see pace.lua), interval of a channel (all microseconds); why (0: Slack limited a request, 1: the channel refuses messages).
+--   A duration of 0 pauses nothing.
 --
 -- Returns the remaining pause of what is named, and that of the workspace (microseconds).
 --
@@ -21,6 +22,7 @@
 
 local calls_key, pauses_key, paces_key, limited_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local name, duration, tolerance, interval = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local is_limited = ARGV[5] == '0'
 
 local now = deployment_time(calls_key)
 local is_channel = name ~= UPDATES and name ~= LOOKUPS and name ~= WORKSPACE
@@ -29,7 +31,7 @@ local workspace_end = recorded_time(pauses_key, WORKSPACE, now + MOST_AHEAD)
 local tat = math.max(recorded_tat(paces_key, name, pause_end, tolerance, interval), pause_end + tolerance)
 local before = redis.call('GET', limited_key) or ''
 local time, ends, other = string.match(before, '^(%d+) (%d+) (.*)$')
-local pauses_workspace = duration > 0 and is_channel and time and other ~= name and math.abs(now - tonumber(time)) <= SECOND
+local pauses_workspace = duration > 0 and is_channel and is_limited and time and other ~= name and math.abs(now - tonumber(time)) <= SECOND
 if pauses_workspace then
   workspace_end = math.max(workspace_end, math.min(tonumber(ends), now + duration))
 end
@@ -40,7 +42,7 @@ end
 
 local trim = new_trimmer()
 check_rights(pauses_key, duration)
-if is_channel then
+if is_channel and is_limited then
   redis.call('SET', limited_key, before, before == '' and 'XX' or 'NX') -- shows a missing right
 end
 if is_channel and tolerance > 0 then
@@ -51,7 +53,7 @@ record_time(trim, pauses_key, name, pause_end, now)
 if pauses_workspace then
   record_time(trim, pauses_key, WORKSPACE, workspace_end, now)
 end
-if is_channel then
+if is_channel and is_limited then
   redis.call('SET', limited_key, integer(now) .. ' ' .. integer(now + duration) .. ' ' .. name, 'PX', milliseconds(2 * SECOND))
 end
 return { pause_end - now, math.max(0, workspace_end - now) }

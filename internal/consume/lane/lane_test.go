@@ -44,6 +44,10 @@ func (f *fakePacer) ReserveUpdate(context.Context, time.Duration) pacing.Reserva
 
 func (f *fakePacer) PauseUpdates(context.Context, time.Duration) {}
 
+func (f *fakePacer) PauseRefusing(ctx context.Context, channel string, d time.Duration) {
+	f.Pause(ctx, channel, d)
+}
+
 func (f *fakePacer) Pause(_ context.Context, _ string, d time.Duration) { f.paused = d }
 func (f *fakePacer) Paused(string) time.Duration                        { return f.paused }
 

@@ -51,8 +51,10 @@ type Pacer interface {
 	// Reserve asks for the next post. If nothing is reserved, the caller asks again after the wait or gives up.
 	Reserve(ctx context.Context, ask pacing.Ask) pacing.Reservation
 
-	// Pause stops posts to a channel on all instances. Paused returns the rest of a pause that this instance knows. CheckPause looks it up.
+	// Pause stops posts to a channel on all instances, since Slack limited a post to it. PauseRefusing stops them since the channel refuses
+	// messages. Paused returns the rest of a pause that this instance knows. CheckPause looks it up.
 	Pause(ctx context.Context, channel string, d time.Duration)
+	PauseRefusing(ctx context.Context, channel string, d time.Duration)
 	Paused(channel string) time.Duration
 	CheckPause(ctx context.Context, channel string) time.Duration
 }
@@ -272,9 +274,14 @@ func (l *Lanes) Paused(channel string) time.Duration {
 	return max(l.o.Pacer.Paused(channel), l.resting(channel))
 }
 
-// Pause stops posts to a channel for d, on all instances.
+// Pause stops posts to a channel for d, on all instances, since Slack limited a post to it.
 func (l *Lanes) Pause(ctx context.Context, channel string, d time.Duration) {
 	l.o.Pacer.Pause(ctx, channel, d)
+}
+
+// PauseRefusing stops posts to a channel for d, on all instances, since the channel refuses messages.
+func (l *Lanes) PauseRefusing(ctx context.Context, channel string, d time.Duration) {
+	l.o.Pacer.PauseRefusing(ctx, channel, d)
 }
 
 // Busy reports whether a channel is paused, or events wait for it in this process or in the room.
