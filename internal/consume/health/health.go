@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,6 +78,7 @@ func (h *Health[D]) Unacknowledged(n, most int) {
 type setupFault[D comparable] struct {
 	err     *sink.Error
 	prober  D // the delivery that is trying; the zero value: none is
+	logged  bool // it was logged that the channel refuses messages
 	waiting int
 	changed chan struct{} // closed when the waiting deliveries should check again
 }
@@ -87,7 +90,7 @@ func (h *Health[D]) Misconfigure(destination string, delivery D, err *sink.Error
 	fault := h.faults[destination]
 	attributes = append(attributes, "destination", destination, "error", err)
 	switch {
-	case err.OfChannel && fault == nil:
+	case err.OfChannel && (fault == nil || !fault.logged):
 		h.logger.Error("a channel refuses messages: its events wait", attributes...)
 	case !err.OfChannel && h.ofSetup() == nil:
 		h.logger.Error("sink refuses the setup: pulling no events", attributes...)
@@ -97,14 +100,14 @@ func (h *Health[D]) Misconfigure(destination string, delivery D, err *sink.Error
 		h.faults[destination] = fault
 	}
 	before := h.ofSetup()
-	fault.err = err
+	fault.err, fault.logged = err, fault.logged || err.OfChannel
 	h.resume(before)
 }
 
 // ofSetup returns a fault of the whole setup; nil: there is none. The caller holds the lock.
 func (h *Health[D]) ofSetup() *sink.Error {
-	for _, fault := range h.faults {
-		if fault.err != nil && !fault.err.OfChannel {
+	for _, destination := range slices.Sorted(maps.Keys(h.faults)) {
+		if fault := h.faults[destination]; fault.err != nil && !fault.err.OfChannel {
 			return fault.err
 		}
 	}
@@ -114,8 +117,16 @@ func (h *Health[D]) ofSetup() *sink.Error {
 // resume lets the worker pull events if there was a fault of the whole setup before, and there is none now. The caller holds the lock.
 func (h *Health[D]) resume(before *sink.Error) {
 	if before != nil && h.ofSetup() == nil {
+		h.recovered("sink accepts deliveries again")
 		close(h.changed)
 		h.changed = make(chan struct{})
+	}
+}
+
+// recovered logs the end of a fault.
+func (h *Health[D]) recovered(message string, attributes ...any) {
+	if !h.stopping.Load() {
+		h.logger.Info(message, attributes...)
 	}
 }
 
@@ -175,8 +186,8 @@ func (h *Health[D]) endFault(destination string) {
 	before := h.ofSetup()
 	delete(h.faults, destination)
 	close(fault.changed)
-	if len(h.faults) == 0 && !h.stopping.Load() {
-		h.logger.Info("sink accepts deliveries again")
+	if fault.logged {
+		h.recovered("a channel accepts messages again", "destination", destination)
 	}
 	h.resume(before)
 }
@@ -207,12 +218,17 @@ func (h *Health[D]) Misconfiguration() (changed <-chan struct{}, err error) {
 	return h.changed, h.ofSetup().AsError()
 }
 
-// Ready returns an error while a fault keeps the worker from its work.
+// Ready returns an error while a fault keeps the worker from its work: a fault of the whole setup, else of the first channel by name, with the
+// number of other channels that refuse messages.
 func (h *Health[D]) Ready() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, fault := range h.faults {
-		return errors.Join(h.unsettled.Err(), fault.err)
+	fault := h.ofSetup().AsError()
+	if fault == nil && len(h.faults) > 0 {
+		fault = h.faults[slices.Min(slices.Collect(maps.Keys(h.faults)))].err
+		if others := len(h.faults) - 1; others > 0 {
+			fault = fmt.Errorf("%w; further channels that refuse messages: %d", fault, others)
+		}
 	}
-	return h.unsettled.Err()
+	return errors.Join(h.unsettled.Err(), fault)
 }

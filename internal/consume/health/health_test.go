@@ -29,8 +29,11 @@ func TestStopLogsNoRecovery(t *testing.T) {
 // TestChannelRefuses has a channel refuse messages, and another one the whole setup. Only the fault of the setup keeps the worker from pulling.
 func TestChannelRefuses(t *testing.T) {
 	t.Parallel()
-	health := New[int](slog.New(slog.DiscardHandler))
-	archived := &sink.Error{Class: sink.Misconfigured, OfChannel: true, Code: "is_archived", Err: errScripted}
+	log := testkit.NewLog(t)
+	health := New[int](log.Logger())
+	archived := func(channel string) *sink.Error {
+		return &sink.Error{Class: sink.Misconfigured, OfChannel: true, Code: "is_archived", Channel: channel, Err: errScripted}
+	}
 	revoked := &sink.Error{Class: sink.Misconfigured, Code: "token_revoked", Err: errScripted}
 	requireState := func(step string, pulls, isReady bool) {
 		t.Helper()
@@ -38,17 +41,27 @@ func TestChannelRefuses(t *testing.T) {
 		testkit.Equal(t, fault == nil, pulls, "%s: it may pull", step)
 		testkit.Equal(t, health.Ready() == nil, isReady, "%s: it is ready", step)
 	}
-	health.Misconfigure("C1", 1, archived)
+	health.Misconfigure("C1", 1, archived("C1"))
 	requireState("a channel refuses", true, false)
 	health.Misconfigure("C2", 2, revoked)
 	requireState("the setup is refused", false, false)
 	changed, _ := health.Misconfiguration()
-	health.Misconfigure("C2", 2, archived)
+	health.Misconfigure("C2", 2, archived("C2"))
 	<-changed
 	requireState("two channels refuse", true, false)
-	health.Mended("C1")
-	health.Mended("C2")
-	requireState("both accept", true, true)
+	log.WantCount(t, 1, "sink accepts deliveries again")
+	health.Misconfigure("C3", 3, archived("C3"))
+	for range 10 { // in every order of a map
+		testkit.Equal(t, health.Ready().Error(), "post to C1: misconfigured: scripted; further channels that refuse messages: 2", "why it is not ready")
+	}
+	for _, channel := range []string{"C1", "C2", "C3"} {
+		accepts := `msg="a channel accepts messages again" destination=` + channel
+		log.WantCount(t, 0, accepts)
+		health.Mended(channel)
+		log.WantCount(t, 1, accepts)
+	}
+	requireState("all accept", true, true)
+	log.WantCount(t, 1, "sink accepts deliveries again")
 }
 
 // refused is the health of a worker whose setup is refused, the delivery that probes it, and another one to the same destination.
