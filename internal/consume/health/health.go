@@ -77,7 +77,7 @@ func (h *Health[D]) Unacknowledged(n, most int) {
 // deliveries wait for the prober. If it is the channel that refuses, they wait in the room, and the worker pulls events for other channels.
 type setupFault[D comparable] struct {
 	err     *sink.Error
-	prober  D // the delivery that is trying; the zero value: none is
+	prober  D    // the delivery that is trying; the zero value: none is
 	logged  bool // it was logged that the channel refuses messages
 	waiting int
 	changed chan struct{} // closed when the waiting deliveries should check again
@@ -101,7 +101,7 @@ func (h *Health[D]) Misconfigure(destination string, delivery D, err *sink.Error
 	}
 	before := h.ofSetup()
 	fault.err, fault.logged = err, fault.logged || err.OfChannel
-	h.resume(before)
+	h.resume(before, accepted)
 }
 
 // ofSetup returns a fault of the whole setup; nil: there is none. The caller holds the lock.
@@ -114,17 +114,29 @@ func (h *Health[D]) ofSetup() *sink.Error {
 	return nil
 }
 
+// ending has the log messages about the end of a fault: of a channel, and of the whole setup.
+type ending struct{ ofChannel, ofSetup string }
+
+var (
+	accepted = ending{"a channel accepts messages again", "sink accepts deliveries again"}
+	// untried is the end of a fault whose last delivery has expired, for example. Whether it lasts is not known.
+	untried = ending{
+		"no delivery tries a channel that refuses messages any more: the next event for it does",
+		"no delivery tries a sink that refuses the setup any more: the next event does",
+	}
+)
+
 // resume lets the worker pull events if there was a fault of the whole setup before, and there is none now. The caller holds the lock.
-func (h *Health[D]) resume(before *sink.Error) {
+func (h *Health[D]) resume(before *sink.Error, how ending) {
 	if before != nil && h.ofSetup() == nil {
-		h.recovered("sink accepts deliveries again")
+		h.logEnd(how.ofSetup)
 		close(h.changed)
 		h.changed = make(chan struct{})
 	}
 }
 
-// recovered logs the end of a fault.
-func (h *Health[D]) recovered(message string, attributes ...any) {
+// logEnd logs the end of a fault.
+func (h *Health[D]) logEnd(message string, attributes ...any) {
 	if !h.stopping.Load() {
 		h.logger.Info(message, attributes...)
 	}
@@ -175,10 +187,10 @@ func (h *Health[D]) Lost(destination string) bool {
 func (h *Health[D]) Mended(destination string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.endFault(destination)
+	h.endFault(destination, accepted)
 }
 
-func (h *Health[D]) endFault(destination string) {
+func (h *Health[D]) endFault(destination string, how ending) {
 	fault := h.faults[destination]
 	if fault == nil {
 		return
@@ -187,9 +199,9 @@ func (h *Health[D]) endFault(destination string) {
 	delete(h.faults, destination)
 	close(fault.changed)
 	if fault.logged {
-		h.recovered("a channel accepts messages again", "destination", destination)
+		h.logEnd(how.ofChannel, "destination", destination)
 	}
-	h.resume(before)
+	h.resume(before, how)
 }
 
 // Leave records the end of a delivery. If the delivery was the prober, a waiting delivery takes over. If none waits, the fault ends, and
@@ -203,7 +215,7 @@ func (h *Health[D]) Leave(destination string, delivery D) {
 		return
 	}
 	if fault.waiting == 0 {
-		h.endFault(destination)
+		h.endFault(destination, untried)
 		return
 	}
 	fault.prober = none

@@ -64,6 +64,20 @@ func TestChannelRefuses(t *testing.T) {
 	log.WantCount(t, 1, "sink accepts deliveries again")
 }
 
+// TestLastDeliveryEnds has the only deliveries to a channel that refuses and to a sink that does end, as when they expire. Nothing was accepted.
+func TestLastDeliveryEnds(t *testing.T) {
+	t.Parallel()
+	for refuses, ofChannel := range map[string]bool{"a channel that refuses": true, "a sink that refuses": false} {
+		log := testkit.NewLog(t)
+		health := New[int](log.Logger())
+		health.Misconfigure("C1", 1, &sink.Error{Class: sink.Misconfigured, OfChannel: ofChannel, Err: errScripted})
+		health.Leave("C1", 1)
+		testkit.NoError(t, health.Ready())
+		log.WantCount(t, 1, "no delivery tries "+refuses)
+		log.WantCount(t, 0, "again")
+	}
+}
+
 // refused is the health of a worker whose setup is refused, the delivery that probes it, and another one to the same destination.
 func refused() (h *Health[int], prober, other int) {
 	h = New[int](slog.New(slog.DiscardHandler))
