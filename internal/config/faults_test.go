@@ -203,6 +203,7 @@ var badTogether = map[string]struct {
 	"unknown":                   {env{"NAST_URL": "x"}, "NAST_URL", "perhaps NOTIFIER_NATS_URL"},
 	"unknown like a port link":  {env{"HTTP_PORT": "8080"}, "HTTP_PORT", "perhaps NOTIFIER_HTTP_ADDR"},
 	"unknown bare port":         {env{"PORT": "8080"}, "PORT", "no such setting"},
+	"unknown lower case":        {env{"slack_rate": "x"}, "slack_rate", "perhaps NOTIFIER_SLACK_RATE"},
 	"unknown file":              {env{"SLACK_TOKN_FILE": "x"}, "SLACK_TOKN_FILE", "perhaps NOTIFIER_SLACK_TOKEN_FILE"},
 	"unknown file of no secret": {env{"SLACK_CHANNEL_FILE": "x"}, "SLACK_CHANNEL_FILE", "perhaps NOTIFIER_SLACK_CHANNEL"},
 }
@@ -280,6 +281,13 @@ func TestFaultsAllAtOnce(t *testing.T) {
 	}
 	testkit.EqualSlices(t, got, want, "variables with faults")
 	testkit.Equal(t, strings.Count(faults.Error(), "\n")+1, len(want), "lines of the error")
+}
+
+// TestLowerCasePrefix sets a variable whose whole name is in lower case. The worker would run with the default instead.
+func TestLowerCasePrefix(t *testing.T) {
+	t.Setenv("notifier_global_limit", "5/1m")
+	faults := loadFaults(t, base(nil))
+	testkit.Equal(t, faults.Error(), "notifier_global_limit=(hidden): no such setting; expected perhaps NOTIFIER_GLOBAL_LIMIT", "faults")
 }
 
 func TestFaultLine(t *testing.T) {

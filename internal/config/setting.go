@@ -210,7 +210,7 @@ var serviceLinks = regexp.MustCompile(`^NOTIFIER_(?:[A-Z0-9_]+_)?(?:` +
 	`|PORT_[0-9]+_(?:TCP|UDP|SCTP)_(?:PROTO|PORT|ADDR)=.*` +
 	`)$`)
 
-// unknown returns a fault for each variable that has the prefix and is no setting. The fault hides the value, which may be a
+// unknown returns a fault for each variable that has the prefix, in letters of any case, and is no setting. The fault hides the value, which may be a
 // secret under a misspelt name.
 func unknown(all []*setting) (faults []Fault) {
 	var known []string
@@ -222,10 +222,13 @@ func unknown(all []*setting) (faults []Fault) {
 	}
 	for _, variable := range slices.Sorted(slices.Values(os.Environ())) {
 		name, value, _ := strings.Cut(variable, "=")
-		if !strings.HasPrefix(name, prefix+"_") || value == "" || slices.Contains(known, name) || serviceLinks.MatchString(variable) {
+		upper := strings.ToUpper(name)
+		if !strings.HasPrefix(upper, prefix+"_") || value == "" || slices.Contains(known, name) || serviceLinks.MatchString(variable) {
 			continue
 		}
-		nearest := slices.MinFunc(known, func(a, b string) int { return levenshtein.Distance(name, a, nil) - levenshtein.Distance(name, b, nil) })
+		nearest := slices.MinFunc(known, func(a, b string) int {
+			return levenshtein.Distance(upper, a, nil) - levenshtein.Distance(upper, b, nil)
+		})
 		faults = append(faults, Fault{name, mask, "no such setting; expected perhaps " + nearest})
 	}
 	return faults
