@@ -85,7 +85,7 @@ var badValues = []struct {
 	{"DELAY", `"global" is reserved, use >`, []string{"global=1h"}},
 
 	{"SINK", "expected slack or console", []string{"email"}},
-	{"SLACK_CHANNEL", "expected one name such as #alerts", []string{"a b", "#a,#b", "##a", "#"}},
+	{"SLACK_CHANNEL", "expected one name such as #alerts", []string{"a b", "#a,#b", "##a", "#", "https://x.slack.com/archives/C0123456789"}},
 	{"SLACK_ROUTES", "empty level", []string{"a..b=#c"}},
 	{"SLACK_ROUTES", `"#c d" is not a channel`, []string{"a=#c d"}},
 	{"SLACK_ROUTES", "is reserved, use NOTIFIER_SLACK_CHANNEL", []string{"*=#c", "global=#c"}},

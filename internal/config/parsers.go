@@ -221,11 +221,16 @@ func logLevel(text string) (level slog.Level, err error) {
 	return level, level.UnmarshalText([]byte(text))
 }
 
+// channel parses the name or the ID of a channel. A name has no upper-case letter, and an ID has no lower-case one. A name gets the # that it lacks:
+// two spellings of a channel would have a pace each, and would pause the workspace whenever Slack limits both.
 func channel(text string) (string, error) {
-	if name := strings.TrimPrefix(text, "#"); name == "" || strings.ContainsAny(name, "#,=") || strings.ContainsFunc(name, blank) {
+	if name := strings.TrimPrefix(text, "#"); name == "" || strings.ContainsAny(name, "#,=/:") || strings.ContainsFunc(name, blank) {
 		return "", errors.New("not a channel; expected one name such as #alerts or one ID such as C0123456789")
 	}
-	return text, nil
+	if strings.HasPrefix(text, "#") || strings.HasPrefix(text, "@") || strings.ToLower(text) != text {
+		return text, nil
+	}
+	return "#" + text, nil
 }
 
 // rate parses one limit. An algorithm, a sum of limits and a count of 0 make no sense for a channel.

@@ -159,7 +159,7 @@ var settings = []struct{ variable, fallback, byDefault, text, value string }{
 	{"SINK", "", "console", "slack", "slack"},
 	{"SLACK_TOKEN", "", "", "xoxb-token", "xoxb-token"},
 	{"SLACK_CHANNEL", "", "", "#alerts", "#alerts"},
-	{"SLACK_ROUTES", "", "[]", "payments=#payments, infra.*=C0123", "[{payments #payments} {infra.* C0123}]"},
+	{"SLACK_ROUTES", "", "[]", "payments=#payments, infra.*=C0123, web=payments", "[{payments #payments} {infra.* C0123} {web #payments}]"},
 	{"SLACK_MENTIONS", "", "[]", "security=@oncall-security, payments.*=@here + @S0123456789+@U01", "[{security [oncall-security]} {payments.* [here S0123456789 U01]}]"},
 	{"SLACK_TEMPLATE_FILE", "", "", "<text>", "text"},
 	{"SLACK_WEBHOOK_URL", "", "", "", ""},
