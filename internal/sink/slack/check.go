@@ -39,9 +39,9 @@ func (s *Sink) Check(ctx context.Context) []sink.Checked {
 			Warning: true,
 		}}
 	}
-	auth, _, err := s.web.testToken(ctx)
-	if err != nil {
-		return []sink.Checked{{Subject: "Slack token", Err: err}}
+	auth, failure := s.web.testToken(ctx)
+	if failure != nil {
+		return []sink.Checked{{Subject: "Slack token", Err: failure.Err, Warning: failure.Class == sink.RateLimited}}
 	}
 	granted := strings.ReplaceAll(auth.Header.Get("X-OAuth-Scopes"), " ", "")
 	scopes := strings.Split(granted, ",")
@@ -67,24 +67,33 @@ func (s *Sink) Check(ctx context.Context) []sink.Checked {
 
 // CheckToken asks Slack whether it accepts the token. If Slack refuses it, refused is true. After any other error it is unknown.
 func (s *Sink) CheckToken(ctx context.Context) (refused bool, err error) {
-	_, refused, err = s.web.testToken(ctx)
-	return refused, err
+	_, failure := s.web.testToken(ctx)
+	if failure == nil {
+		return false, nil
+	}
+	return refusesToken(failure), failure.Err
 }
 
-func (w *web) testToken(ctx context.Context) (answer client.Reply, refused bool, err error) {
+// refusesToken reports whether the failure of auth.test has a code of Slack, and no HTTP status of another server.
+func refusesToken(failure *sink.Error) bool { return classOf(failure.Code) == sink.Misconfigured }
+
+func (w *web) testToken(ctx context.Context) (client.Reply, *sink.Error) {
 	answer, failure := w.client.Ask(ctx, w.method("auth.test", func(ctx context.Context) error {
 		_, err := w.api.AuthTestContext(ctx)
 		return err
 	}))
 	if failure == nil {
-		return answer, false, nil
+		return answer, nil
 	}
-	refused = classOf(failure.Code) == sink.Misconfigured // a code of Slack, and no HTTP status of another server
-	setting := "NOTIFIER_SLACK_API_URL, and the network or proxy in between"
-	if refused {
-		setting = "NOTIFIER_SLACK_TOKEN"
+	advice := "check NOTIFIER_SLACK_API_URL, and the network or proxy in between"
+	switch {
+	case refusesToken(failure):
+		advice = "check NOTIFIER_SLACK_TOKEN"
+	case failure.Class == sink.RateLimited:
+		advice = fmt.Sprintf("Slack limits the requests: check again in %v", failure.RetryAfter)
 	}
-	return answer, refused, fmt.Errorf("auth.test: %w (check %s)", failure.Err, setting)
+	failure.Err = fmt.Errorf("auth.test: %w (%s)", failure.Err, advice)
+	return answer, failure
 }
 
 // missingScopes returns the scopes that the token lacks for looking posts up in the checked channels. If the ID of a channel is unknown, the

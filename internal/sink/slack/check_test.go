@@ -39,6 +39,15 @@ var findings = []struct {
 		[]string{"warning: #out: the bot is not in"},
 	},
 	{
+		"limited", slacktest.WithHandler("/api/auth.test", func(*slacktest.Server) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Retry-After", "30")
+				w.WriteHeader(http.StatusTooManyRequests)
+			})
+		}), "C0000001",
+		[]string{"warning: Slack token: auth.test: 429 Too Many Requests (Slack limits the requests: check again in 30s)"},
+	},
+	{
 		"may not ask", slacktest.WithScopes("chat:write"), "C0000001 #in",
 		[]string{"warning: C0000001: could not be checked", "warning: #in: could not be checked"},
 	},
