@@ -3,6 +3,7 @@ package consume
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -168,6 +169,14 @@ func TestMisconfigured(t *testing.T) {
 	f := newFixture(t)
 	mended := newGate(t)
 	f.refuseSetup(mended)
+	refuse := f.sink.send
+	var connected atomic.Bool // the first attempt after the repair finds no connection
+	f.sink.send = func(ctx context.Context, e event.Event, attempt int) error {
+		if mended.isOpen() && !connected.Swap(true) {
+			return &sink.Error{Class: sink.Transient, Err: errScripted}
+		}
+		return refuse(ctx, e, attempt)
+	}
 	w := f.start(nil)
 	first := f.event("payments", "first")
 	f.eventually("it is not ready", func() bool { return w.Ready() != nil })
@@ -191,6 +200,7 @@ func TestMisconfigured(t *testing.T) {
 	testkit.EqualSlices(t, slices.Compact(history), []string{"send", "finish"}, "the first event, which is tried again after a while")
 	f.requireOutcomes(map[string]int{"sent payments": 1, "sent errors": 10})
 	f.log.WantCount(t, 1, "sink refuses the setup")
+	f.log.WantCount(t, 1, "it is unclear whether the sink still refuses the setup")
 }
 
 // refuseSetup has each post fail as misconfigured until the gate opens.

@@ -306,8 +306,12 @@ func (v *deliverer) record(l life, d *delivery, receipt string) {
 }
 
 func (v *deliverer) failed(l life, d *delivery, failure *sink.Error) (delay time.Duration, again bool) {
-	if failure.Class != sink.Misconfigured {
+	switch failure.Class {
+	case sink.RateLimited, sink.Rejected:
 		v.health.Mended(d.destination)
+	case sink.Transient, sink.Unknown:
+		v.health.Unclear(d.destination)
+	case sink.Misconfigured, sink.OK:
 	}
 	if failure.Class == sink.Rejected {
 		v.reject(l, d, failure)

@@ -119,11 +119,8 @@ type ending struct{ ofChannel, ofSetup string }
 
 var (
 	accepted = ending{"a channel accepts messages again", "sink accepts deliveries again"}
-	// untried is the end of a fault whose last delivery has expired, for example. Whether it lasts is not known.
-	untried = ending{
-		"no delivery tries a channel that refuses messages any more: the next event for it does",
-		"no delivery tries a sink that refuses the setup any more: the next event does",
-	}
+	// unclear is the end of a fault whose last delivery has expired, or got no answer about the setup. The next delivery tests the setup.
+	unclear = ending{"it is unclear whether a channel still refuses messages", "it is unclear whether the sink still refuses the setup"}
 )
 
 // resume lets the worker pull events if there was a fault of the whole setup before, and there is none now. The caller holds the lock.
@@ -190,6 +187,13 @@ func (h *Health[D]) Mended(destination string) {
 	h.endFault(destination, accepted)
 }
 
+// Unclear records that a post to a destination failed in a way that tells nothing about the setup.
+func (h *Health[D]) Unclear(destination string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.endFault(destination, unclear)
+}
+
 func (h *Health[D]) endFault(destination string, how ending) {
 	fault := h.faults[destination]
 	if fault == nil {
@@ -215,7 +219,7 @@ func (h *Health[D]) Leave(destination string, delivery D) {
 		return
 	}
 	if fault.waiting == 0 {
-		h.endFault(destination, untried)
+		h.endFault(destination, unclear)
 		return
 	}
 	fault.prober = none

@@ -64,16 +64,22 @@ func TestChannelRefuses(t *testing.T) {
 	log.WantCount(t, 1, "sink accepts deliveries again")
 }
 
-// TestLastDeliveryEnds has the only deliveries to a channel that refuses and to a sink that does end, as when they expire. Nothing was accepted.
-func TestLastDeliveryEnds(t *testing.T) {
+// TestUnclear ends the only delivery to a channel that refuses and to a sink that does, as when it expires, and has another one time out. Nothing
+// was accepted.
+func TestUnclear(t *testing.T) {
 	t.Parallel()
-	for refuses, ofChannel := range map[string]bool{"a channel that refuses": true, "a sink that refuses": false} {
+	for refuses, ofChannel := range map[string]bool{"a channel still refuses": true, "the sink still refuses": false} {
 		log := testkit.NewLog(t)
 		health := New[int](log.Logger())
-		health.Misconfigure("C1", 1, &sink.Error{Class: sink.Misconfigured, OfChannel: ofChannel, Err: errScripted})
+		refused := &sink.Error{Class: sink.Misconfigured, OfChannel: ofChannel, Err: errScripted}
+		health.Misconfigure("C1", 1, refused)
 		health.Leave("C1", 1)
 		testkit.NoError(t, health.Ready())
-		log.WantCount(t, 1, "no delivery tries "+refuses)
+		log.WantCount(t, 1, "it is unclear whether "+refuses)
+		health.Misconfigure("C1", 2, refused)
+		health.Unclear("C1")
+		testkit.NoError(t, health.Ready())
+		log.WantCount(t, 2, "it is unclear whether "+refuses)
 		log.WantCount(t, 0, "again")
 	}
 }
