@@ -114,29 +114,33 @@ func (h *Health[D]) ofSetup() *sink.Error {
 	return nil
 }
 
-// ending has the log messages about the end of a fault: of a channel, and of the whole setup.
-type ending struct{ ofChannel, ofSetup string }
+// ending is how a fault ended.
+type ending int
 
-var (
-	accepted = ending{"a channel accepts messages again", "sink accepts deliveries again"}
-	// unclear is the end of a fault whose last delivery has expired, or got no answer about the setup. The next delivery tests the setup.
-	unclear = ending{"it is unclear whether a channel still refuses messages", "it is unclear whether the sink still refuses the setup"}
+const (
+	accepted ending = iota
+	unclear         // the last delivery has expired, or got no answer about the setup: the next one tests the setup
 )
 
 // resume lets the worker pull events if there was a fault of the whole setup before, and there is none now. The caller holds the lock.
 func (h *Health[D]) resume(before *sink.Error, how ending) {
 	if before != nil && h.ofSetup() == nil {
-		h.logEnd(how.ofSetup)
+		if how == accepted {
+			h.endLogger().Info("sink accepts deliveries again")
+		} else {
+			h.endLogger().Info("it is unclear whether the sink still refuses the setup")
+		}
 		close(h.changed)
 		h.changed = make(chan struct{})
 	}
 }
 
-// logEnd logs the end of a fault.
-func (h *Health[D]) logEnd(message string, attributes ...any) {
-	if !h.stopping.Load() {
-		h.logger.Info(message, attributes...)
+// endLogger returns the logger for the ends of faults. While the worker stops, it logs nothing.
+func (h *Health[D]) endLogger() *slog.Logger {
+	if h.stopping.Load() {
+		return slog.New(slog.DiscardHandler)
 	}
+	return h.logger
 }
 
 // longestTurn is how long a delivery waits at most for the delivery that probes its destination.
@@ -203,7 +207,11 @@ func (h *Health[D]) endFault(destination string, how ending) {
 	delete(h.faults, destination)
 	close(fault.changed)
 	if fault.logged {
-		h.logEnd(how.ofChannel, "destination", destination)
+		if how == accepted {
+			h.endLogger().Info("a channel accepts messages again", "destination", destination)
+		} else {
+			h.endLogger().Info("it is unclear whether a channel still refuses messages", "destination", destination)
+		}
 	}
 	h.resume(before, how)
 }
