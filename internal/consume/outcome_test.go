@@ -262,4 +262,5 @@ func TestShutdownLogsNoRecovery(t *testing.T) {
 	f.requireHistory("refused", "send", "release")
 	f.requireOutcomes(nil)
 	f.log.WantCount(t, 0, "sink accepts deliveries again")
+	f.log.WantCount(t, 0, "it is unclear")
 }

@@ -797,7 +797,7 @@ var ofConsume = []mutant{
 	},
 	{
 		name: "stop-reads-as-a-recovery",
-		bug:  "A worker that stops while Slack refuses the setup says that the fault is over.",
+		bug:  "A worker that stops while Slack refuses the setup logs an end of the fault.",
 		file: "internal/consume/health/health.go",
 		old:  `return slog.New(slog.DiscardHandler)`,
 		new:  `return h.logger`,
