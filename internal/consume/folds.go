@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stay"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/expiring"
 	"github.com/seed-4578ace9/notifier/internal/messagesize"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/room"
@@ -41,10 +41,10 @@ type folds struct {
 	shows   bool // see Options.ShowsFolds
 	failing *oplog.Condition
 
-	// coming has the messages that will be updated, by receipt, and until when an event that is folded now is certainly shown by that update.
-	coming *lru.Cache[string, time.Time]
-	// reports has the pairs whose reports are in the room or will be stored there, and until when this is certain.
-	reports *lru.Cache[string, time.Time]
+	// coming has the receipts of messages that will be updated, while an event that is folded now is certainly shown by that update.
+	coming *expiring.Map[string, struct{}]
+	// reports has the pairs whose reports are in the room or will be stored there, while this is certain.
+	reports *expiring.Map[string, struct{}]
 }
 
 const (
@@ -57,7 +57,7 @@ const (
 func newFolds(o Options, updater *updater, settler *settler, pool *pool) *folds {
 	return &folds{
 		folds: o.Limits.Folds, updater: updater, settler: settler, pool: pool, shows: o.ShowsFolds,
-		coming: newCache[string, time.Time](mostComing), reports: newCache[string, time.Time](mostComing),
+		coming: expiring.New[string, struct{}](mostComing, time.Now), reports: expiring.New[string, struct{}](mostComing, time.Now),
 		failing: oplog.NewCondition(o.Logger, "cannot plan updates for repeated events", "planning updates for repeated events again"),
 	}
 }
@@ -124,18 +124,18 @@ func (f *folds) show(ctx context.Context, folded []foldedEvent, comeBack map[*me
 	}
 	for i, messages := range uncounted {
 		for _, m := range messages {
-			if until, _ := f.coming.Peek(m.Receipt); asked.Before(until) {
+			if _, isComing := f.coming.Get(m.Receipt); isComing {
 				continue
 			}
 			err := f.updater.keep(ctx, events[i].message, events[i].event, change{receipt: m.Receipt, order: countedOrder(m.Folded, false), in: m.Wait})
 			switch {
 			case errors.Is(err, errNoPlace):
-				f.coming.Add(m.Receipt, comesBack(events[i], comeBack))
+				f.coming.Put(m.Receipt, struct{}{}, comesBack(events[i], comeBack))
 			case messagesize.IsTooLarge(err): // the update that another event stores shows this one too
 			case err != nil:
 				return err
 			case m.Wait > comingEarly:
-				f.coming.Add(m.Receipt, asked.Add(m.Wait-comingEarly))
+				f.coming.Put(m.Receipt, struct{}{}, asked.Add(m.Wait-comingEarly))
 			}
 		}
 	}
@@ -276,19 +276,18 @@ func (u *updater) reportAgain(l life, c candidate, since store.Change) {
 // report stores the reports about the flapping keys of folded events, unless the room has them. It adds to comeBack the events that come back.
 func (f *folds) report(ctx context.Context, folded []foldedEvent, comeBack map[*message]time.Duration) error {
 	for _, one := range folded {
-		until, _ := f.reports.Peek(one.request.Pair)
-		if !one.end.fold.Flaps || time.Now().Before(until) {
+		if _, isComing := f.reports.Get(one.request.Pair); isComing || !one.end.fold.Flaps {
 			continue
 		}
 		due, err := f.updater.keepReport(ctx, one.message, one.event, one.request.Change())
 		switch {
 		case errors.Is(err, errNoPlace):
-			f.reports.Add(one.request.Pair, comesBack(one, comeBack))
+			f.reports.Put(one.request.Pair, struct{}{}, comesBack(one, comeBack))
 		case messagesize.IsTooLarge(err): // another change stores the report
 		case err != nil:
 			return err
 		default:
-			f.reports.Add(one.request.Pair, time.Now().Add(-f.updater.streams.Clock.Since(due)/2))
+			f.reports.Put(one.request.Pair, struct{}{}, time.Now().Add(-f.updater.streams.Clock.Since(due)/2))
 		}
 	}
 	return nil

@@ -126,7 +126,8 @@ type tally struct {
 }
 
 func newTally(conn *nats.Conn, metrics EventMetrics) *tally {
-	return &tally{conn: conn, metrics: metrics, remembered: newCache[stored, struct{}](mostRemembered)}
+	remembered, _ := lru.New[stored, struct{}](mostRemembered) // fails only if the size is not positive
+	return &tally{conn: conn, metrics: metrics, remembered: remembered}
 }
 
 // stored identifies a message, even if its stream is recreated.

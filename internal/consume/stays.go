@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
-
 	"github.com/seed-4578ace9/notifier/internal/consume/stay"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/expiring"
@@ -135,10 +133,4 @@ func (r *refusals) dropped(m *message, denial *store.Denial) settlement {
 func (r *refusals) dropCrowded(m *message, reason room.Reason) settlement {
 	r.metrics.RoomRefused(string(reason), 1)
 	return r.dropped(m, store.DeniedByRoom)
-}
-
-// newCache returns a cache that evicts the least recently used entry.
-func newCache[K comparable, V any](most int) *lru.Cache[K, V] {
-	cache, _ := lru.New[K, V](most) // fails only if most is not positive
-	return cache
 }

@@ -164,12 +164,11 @@ func Mismatches(workers []Worker) []Mismatch {
 		}
 	}
 	var mismatches []Mismatch
-	for variable, byValue := range values {
-		if len(byValue) > 1 {
+	for _, variable := range slices.Sorted(maps.Keys(values)) {
+		if byValue := values[variable]; len(byValue) > 1 {
 			mismatches = append(mismatches, Mismatch{Variable: variable, Values: byValue})
 		}
 	}
-	slices.SortStableFunc(mismatches, func(a, b Mismatch) int { return strings.Compare(a.Variable, b.Variable) })
 	return mismatches
 }
 

@@ -241,8 +241,8 @@ var ofConsume = []mutant{
 		name: "folded-without-its-update",
 		bug:  "A folded event ends although the room has no place for the update that shows it.",
 		file: "internal/consume/folds.go",
-		old:  `f.coming.Add(m.Receipt, comesBack(events[i], comeBack))`,
-		new:  `f.coming.Add(m.Receipt, time.Now().Add(time.Minute))`,
+		old:  `f.coming.Put(m.Receipt, struct{}{}, comesBack(events[i], comeBack))`,
+		new:  `f.coming.Put(m.Receipt, struct{}{}, time.Now().Add(time.Minute))`,
 		test: "./internal/consume -run ^TestFoldedEventWaitsForPlace$",
 	},
 	{
