@@ -91,7 +91,11 @@ type Table[T any] struct {
 
 // NewTable builds a Table. A duplicate pattern is an error, and so is the zero Pattern; all such errors are joined.
 func NewTable[T any](entries []Entry[T]) (Table[T], error) {
-	if err := checkOnce("pattern", entries, func(e Entry[T]) string { return e.Pattern.text }); err != nil {
+	texts := make([]string, len(entries))
+	for i, entry := range entries {
+		texts[i] = entry.Pattern.text
+	}
+	if err := checkOnce("pattern", texts); err != nil {
 		return Table[T]{}, err
 	}
 	t := Table[T]{entries: slices.Clone(entries), exact: make(map[string]int, len(entries))}
@@ -110,12 +114,11 @@ func NewTable[T any](entries []Entry[T]) (Table[T], error) {
 	return t, nil
 }
 
-// checkOnce returns an error for each entry without a text, and for each duplicate text.
-func checkOnce[E any](kind string, entries []E, textOf func(E) string) error {
-	count := make(map[string]int, len(entries))
+// checkOnce returns an error for each empty and each duplicate text.
+func checkOnce(kind string, texts []string) error {
+	count := make(map[string]int, len(texts))
 	var faults []error
-	for _, entry := range entries {
-		text := textOf(entry)
+	for _, text := range texts {
 		count[text]++
 		switch {
 		case text == "":

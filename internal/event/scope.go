@@ -60,7 +60,11 @@ type Scopes[T any] struct {
 
 // NewScopes builds a Scopes. A duplicate scope is an error, and so is the zero Scope; all such errors are joined.
 func NewScopes[T any](entries []ScopeEntry[T]) (Scopes[T], error) {
-	if err := checkOnce("scope", entries, func(e ScopeEntry[T]) string { return e.Scope.String() }); err != nil {
+	texts := make([]string, len(entries))
+	for i, entry := range entries {
+		texts[i] = entry.Scope.String()
+	}
+	if err := checkOnce("scope", texts); err != nil {
 		return Scopes[T]{}, err
 	}
 	s := Scopes[T]{entries: slices.Clone(entries)}
