@@ -306,8 +306,10 @@ func TestExpiredWhileWaiting(t *testing.T) {
 		class              sink.Class
 		redeliver, inDoubt bool
 		ends               string
+		logged             int // lines about a pause that is too long
 	}
 	each(t, map[string]expiredCase{
+		"in the pause of its channel":          {class: sink.RateLimited, ends: "refund", logged: 1},
 		"certainly not delivered":              {class: sink.Transient, ends: "refund"},
 		"perhaps delivered":                    {class: sink.Unknown, ends: "finish"},
 		"not delivered by a worker before":     {class: sink.Transient, redeliver: true, ends: "refund"},
@@ -320,9 +322,12 @@ func TestExpiredWhileWaiting(t *testing.T) {
 			said = []string{sayNak, "+ACK"}
 		}
 		f.admitInDoubt(test.inDoubt)
-		f.sink.send = inTurn(test.class)
+		f.sink.send = func(context.Context, event.Event, int) error {
+			return &sink.Error{Class: test.class, RetryAfter: 4 * time.Second, Err: errScripted}
+		}
 		f.start(func(o *setup) { o.MaxAge = 3 * time.Second })
 		f.awaitSettled(1)
+		testkit.Equal(t, f.log.Count("a channel was paused for longer than its waiting events live"), test.logged, "lines about a pause that is too long")
 		f.requireSaid(sequence, said...)
 		f.requireOutcomes(map[string]int{"expired payments": 1})
 		if history := f.calls.about("order-1"); len(history) < 2 || history[len(history)-1] != test.ends {

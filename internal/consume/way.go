@@ -321,6 +321,9 @@ func (v *deliverer) failed(l life, d *delivery, failure *sink.Error) (delay time
 	switch failure.Class {
 	case sink.RateLimited:
 		v.lanes.Pause(l.working, d.destination, failure.RetryAfter)
+		if ends := time.Now().Add(failure.RetryAfter); v.reporter.reader.tooOld(ends, d.message) {
+			v.health.Expires(d.destination, d.message.traced("until", ends)...)
+		}
 		return 0, true
 	case sink.Misconfigured:
 		v.health.Misconfigure(d.destination, d, failure, d.message.traced()...)

@@ -25,8 +25,9 @@ import (
 // every method of a delivery's fields, since templates call methods by name.
 type Health[D comparable] struct {
 	logger     *slog.Logger
-	deliveries *oplog.Condition // a rejection or a pause by the destination is no fault
-	unsettled  *oplog.Condition // reached max_ack_pending, so the server delivers no more
+	deliveries *oplog.Condition        // a rejection or a pause by the destination is no fault
+	unsettled  *oplog.Condition        // reached max_ack_pending, so the server delivers no more
+	expiring   *oplog.Repeated[string] // events that expire in a pause, by destination
 
 	stopping atomic.Bool // the worker stops: no recovery is logged
 
@@ -41,13 +42,19 @@ func New[D comparable](logger *slog.Logger) *Health[D] {
 		logger:     logger,
 		deliveries: oplog.NewCondition(logger, "deliveries fail: retrying", "deliveries work again"),
 		unsettled:  oplog.NewCondition(logger, "too many unacknowledged messages: JetStream delivers no more", "JetStream delivers messages again"),
-		faults:     make(map[string]*setupFault[D]),
-		changed:    make(chan struct{}),
+		expiring: oplog.NewRepeated(func(destination string, count int, newest []any) {
+			logger.Warn("a channel was paused for longer than its waiting events live", append([]any{"destination", destination, "pauses", count}, newest...)...)
+		}),
+		faults:  make(map[string]*setupFault[D]),
+		changed: make(chan struct{}),
 	}
 }
 
 // Stop records that the worker stops: no recovery is logged any more.
-func (h *Health[D]) Stop() { h.stopping.Store(true) }
+func (h *Health[D]) Stop() {
+	h.stopping.Store(true)
+	h.expiring.Stop()
+}
 
 // Posted records a successful post.
 func (h *Health[D]) Posted(destination string) {
@@ -57,6 +64,11 @@ func (h *Health[D]) Posted(destination string) {
 
 // Failed records a failed post, which is retried. The log line has the attributes.
 func (h *Health[D]) Failed(err error, attributes ...any) { h.deliveries.Note(err, attributes...) }
+
+// Expires records that an event will have expired when the pause of its destination ends. The log line has the attributes.
+func (h *Health[D]) Expires(destination string, attributes ...any) {
+	h.expiring.Add(destination, 1, attributes...)
+}
 
 // Failing returns why the latest post failed; nil after a success.
 func (h *Health[D]) Failing() error { return h.deliveries.Err() }
