@@ -46,7 +46,7 @@ func New(o Options) *Pacer {
 	return &Pacer{
 		o: o, shared: shared{o.Runner, o.Budgets, o.Available}, local: newLocal(o.Budgets), lookingUp: make(chan struct{}, 1),
 		log: oplog.NewRepeated(func(name string, count int, newest []any) {
-			o.Logger.Info("deliveries are paused", append([]any{"destination", readable(name), "pauses", count}, newest...)...)
+			o.Logger.Info("deliveries were paused", append([]any{"destination", readable(name), "pauses", count}, newest...)...)
 		}),
 	}
 }
@@ -184,7 +184,7 @@ func (p *Pacer) pause(ctx context.Context, name string, d time.Duration, why cau
 		}
 	}
 	for name, d := range paused {
-		p.log.Add(name, 1, "paused_for", d.Round(time.Millisecond).String())
+		p.log.Add(name, 1, "paused_for", d.Round(time.Millisecond).String(), "until", asked.Add(d))
 	}
 }
 

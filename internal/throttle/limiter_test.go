@@ -109,7 +109,7 @@ func TestLimiterTellsOfPauses(t *testing.T) {
 	limiter.lose()
 	pacer.Pause(t.Context(), "#elsewhere", time.Hour)
 	testkit.AtLeast(t, pacer.Paused("#elsewhere"), 1, "pause without Redis")
-	limiter.logs.Want(t, "redis is unavailable", "deliveries are paused")
+	limiter.logs.Want(t, "redis is unavailable", "deliveries were paused")
 }
 
 // TestLimiterNeedsEverySelfTest lacks a right that only another package's self-test needs.
