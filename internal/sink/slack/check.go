@@ -45,7 +45,7 @@ func (s *Sink) Check(ctx context.Context) []sink.Checked {
 	}
 	granted := strings.ReplaceAll(auth.Header.Get("X-OAuth-Scopes"), " ", "")
 	scopes := strings.Split(granted, ",")
-	c := channelCheck{web: s.web, public: slices.Contains(scopes, publicScope)}
+	c := channelCheck{web: s.web, public: slices.Contains(scopes, publicScope), names: make(map[string]string)}
 	var problems []sink.Checked
 	mayPost := func(scope string) bool { return scope == postScope || slices.Contains(olderPostScopes, scope) }
 	if granted != "" && !slices.ContainsFunc(scopes, mayPost) {
@@ -58,6 +58,7 @@ func (s *Sink) Check(ctx context.Context) []sink.Checked {
 		}
 		c.unknownID = c.unknownID || s.o.LookUp && c.isUnknown(ctx, s.o.IDs, channel)
 	}
+	problems = append(problems, c.same(s.Destinations())...)
 	if missing := c.missingScopes(scopes); granted != "" && s.o.LookUp && len(missing) > 0 {
 		problems = append(problems, sink.Checked{Subject: "Slack look-up", Warning: true, Err: fmt.Errorf("the token lacks the scope %s: an event may be "+
 			"posted a second time if a worker is killed or an answer is lost right after the post; with the scope the worker looks first", strings.Join(missing, ", "))})
@@ -144,6 +145,7 @@ type channelCheck struct {
 	public  bool                     // the token has publicScope
 	private bool                     // one of the channels is private
 	member  map[string]slack.Channel // the bot's channels by name; nil until loaded
+	names   map[string]string        // of the channels that were checked by their IDs
 
 	unknownID bool // for one of the channels, neither Slack nor a worker has reported the ID
 }
@@ -181,6 +183,7 @@ func (c *channelCheck) check(ctx context.Context, channel string) (warning bool,
 		}
 	}
 	c.private = c.private || info.IsPrivate
+	c.names[channel] = info.Name
 	switch {
 	case info.IsArchived:
 		return false, errors.New("is_archived: the channel is archived")
@@ -188,6 +191,20 @@ func (c *channelCheck) check(ctx context.Context, channel string) (warning bool,
 		return false, errNotMember
 	}
 	return false, nil
+}
+
+// same returns a warning for each channel that the settings have by its name and by its ID.
+func (c *channelCheck) same(channels []string) (problems []sink.Checked) {
+	for _, id := range channels {
+		for _, channel := range channels {
+			name := strings.TrimPrefix(channel, "#")
+			if sink.IsChannelID(id) && (c.member[name].ID == id || c.names[id] == name) {
+				problems = append(problems, sink.Checked{Subject: "Slack channel " + channel, Warning: true, Err: fmt.Errorf(
+					"is the same channel as %s: use one of the two in all settings, because each is paced for itself", id)})
+			}
+		}
+	}
+	return problems
 }
 
 // isOutside reports whether the answer of conversations.info shows that the bot is not in the channel. Answers about direct

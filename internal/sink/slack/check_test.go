@@ -24,19 +24,21 @@ var findings = []struct {
 	channels string // the default one, then those of routes
 	want     []string
 }{
-	{"fine", workspace, "C0000001 #in in C0000001", nil},
+	{"fine", workspace, "C0000001", nil},
+	{"fine by name", workspace, "#in", nil},
+	{"twice", workspace, "C0000001 #in C0000001", []string{"warning: #in: is the same channel as C0000001: use one"}},
 	{"wrong token", slacktest.WithToken("xoxb-other"), "C0000001", []string{"Slack token: auth.test: invalid_auth (check NOTIFIER_SLACK_TOKEN)"}},
 	{
 		"another server", slacktest.WithHandler("/api/auth.test", func(*slacktest.Server) http.Handler { return http.NotFoundHandler() }), "C0000001",
 		[]string{"Slack token: auth.test: 404 Not Found (check NOTIFIER_SLACK_API_URL, "},
 	},
-	{"not in it", workspace, "C0000002 #out", []string{"C0000002: not_in_channel", "#out: not_in_channel"}},
-	{"archived", workspace, "C0000003 #old", []string{"C0000003: is_archived", "#old: not_in_channel"}},
+	{"not in it", workspace, "C0000002 #out", []string{"C0000002: not_in_channel", "#out: not_in_channel", "warning: #out: is the same channel as C0000002"}},
+	{"archived", workspace, "C0000003 #old", []string{"C0000003: is_archived", "#old: not_in_channel", "warning: #old: is the same channel as C0000003"}},
 	{"hidden", workspace, "G0000004 #hidden", []string{"G0000004: channel_not_found", "#hidden: not_in_channel"}},
 	{"absent", workspace, "C0000009 #absent", []string{"C0000009: channel_not_found", "#absent: not_in_channel"}},
 	{
 		"may post anywhere", slacktest.WithScopes("chat:write", "chat:write.public", "channels:read", "groups:read"), "C0000002 #out",
-		[]string{"warning: #out: the bot is not in"},
+		[]string{"warning: #out: the bot is not in", "warning: #out: is the same channel as C0000002"},
 	},
 	{
 		"limited", slacktest.WithHandler("/api/auth.test", func(*slacktest.Server) http.Handler {
