@@ -12,6 +12,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/inspect"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/setup"
+	"github.com/seed-4578ace9/notifier/internal/status"
 )
 
 // addCompletions adds completions of arguments and flags. It reports no failure to ask the workers: a shell would offer the message.
@@ -133,6 +134,11 @@ func (d deployment) categories() []string {
 	return slices.DeleteFunc(d.rules(), func(word string) bool {
 		return isLevel(word) || event.ValidatePath(word) != nil
 	})
+}
+
+// reportUse reports whether the reports of the workers have the limits that are in use.
+func (d deployment) reportUse() bool {
+	return len(d.Reports) > 0 && d.Failed == nil && !slices.ContainsFunc(d.Reports, func(r status.Report) bool { return r.LimitsUnread })
 }
 
 func (d deployment) live() (words []string) {

@@ -201,7 +201,7 @@ func (s shownLimits) rows(used map[string]string) [][]string {
 func (l *limitsCommand) usage(ctx context.Context, tree *limits.Tree) (levels []store.LevelUse, inForce limits.Position, err error) {
 	err = l.withStore(tree, func(shared *store.Redis) (err error) {
 		var reported []string
-		if len(l.theirs.Reports) > 0 {
+		if l.theirs.reportUse() {
 			reported = l.theirs.categories()
 		}
 		if levels, err = shared.Readings.LevelUsage(ctx, reported); err == nil {

@@ -341,9 +341,10 @@ func TestLimitsUsed(t *testing.T) {
 	testkit.Contains(t, "limits", mustLimits(t, ""), "\ndisk 2/30m live 6 of 2\n")
 }
 
-// Without the right to scan and without a worker, the list has the usage of the paths that rules name.
+// Without the right to scan and without a worker, the list has the usage of the paths that rules name. It also has the usage of the paths that
+// workers report, unless a worker has not read the usage.
 func TestLimitsUsedWithoutScan(t *testing.T) {
-	_, redisServer := limitsServers(t, map[string]string{"LIMITS": "payments=40/30m,payments.*=8/30m"})
+	natsServer, redisServer := limitsServers(t, map[string]string{"LIMITS": "payments=40/30m,payments.*=8/30m"})
 	admit(t, "payments.cards", 2)
 	admit(t, "errors", 3)
 	redisServer.CLI("acl", "setuser", "default", "-scan")
@@ -356,6 +357,11 @@ func TestLimitsUsedWithoutScan(t *testing.T) {
 		"what is used of category, payments.* is not known: the Redis user may not SCAN",
 		noBucket,
 	)
+	worker := status.Worker{Settings: loadSettings(t).Shared}
+	reports(t, natsServer.URL, status.Report{Worker: worker, Limits: []status.Limit{{Use: limits.Use{Level: "category", Path: "errors", Used: 3}}}})
+	testkit.Contains(t, "limits with a report", mustLimits(t, ""), "\ncategory 10/30m default 3 of 10 (errors)\n")
+	reports(t, natsServer.URL, status.Report{Worker: worker, LimitsUnread: true})
+	testkit.Contains(t, "limits with a report without the usage", mustLimits(t, ""), "\ncategory 10/30m default not known\n")
 }
 
 // asSampleUser has commands log in as a user of the sample configuration. The operator alone creates streams and buckets.

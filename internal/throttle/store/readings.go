@@ -16,7 +16,7 @@ import (
 )
 
 // LevelUsage returns the usage of each level. It looks for the paths in use with SCAN, a right that workers do not need. For a user without
-// that right it reads the paths that rules name and the reported paths, which are those that workers know; nil: no worker answers.
+// that right it reads the paths that rules name and the reported paths, which are those that workers know; nil: not every worker reports its paths.
 func (r *Readings) LevelUsage(ctx context.Context, reported []string) ([]LevelUse, error) {
 	tree := r.d.rules().InForce
 	paths, keys, mayScan, err := r.pathsInUse(ctx)
