@@ -124,12 +124,12 @@ func (c *Console) line(v render.View, now time.Time) string {
 	return c.columns(now, strings.ToUpper(string(severity)), ansi[severity], v.Event.Category, text)
 }
 
-// statusOf returns the status in capitals, and whether the key is flapping. For a resolved event it adds the duration if the firing event is
+// statusOf returns the status in capitals, and whether the key is flapping. For a resolved event it adds the duration if that is
 // known.
 func statusOf(v render.View) string {
 	status := strings.ToUpper(string(v.Event.Status))
-	if v.Resolved != nil {
-		status += " after " + v.Duration().Round(time.Second).String()
+	if d := v.Duration(); d > 0 {
+		status += " after " + d.Round(time.Second).String()
 	}
 	if v.Seen.Flapping {
 		status += ", flapping:"

@@ -109,7 +109,7 @@ type content struct {
 
 	Label    string        // severity and status in capitals
 	Colour   string        // #rrggbb
-	Duration time.Duration // from the firing to the resolved event; 0 if unknown
+	Duration time.Duration // from the firing to the resolved event; 0 if unknown or longer than a year
 	Mention  markup
 	Usage    []limits.Use
 	Seen     sink.Seen // events that are folded into the message; its Times are 0 if there are none
@@ -201,10 +201,17 @@ func NewView(d sink.Delivery, opened *sink.Receipt) View {
 	return v
 }
 
+// longestDuration bounds the time between the two events of a pair. A longer time comes from an event whose own time is wrong, such as the
+// year 0.
+const longestDuration = 365 * 24 * time.Hour
+
 // Duration returns the time between the firing event and this event; 0 if it is unknown.
 func (v View) Duration() time.Duration {
 	if v.Resolved == nil || v.Ended.IsZero() || v.Resolved.Time.IsZero() {
 		return 0
 	}
-	return max(0, v.Ended.Sub(v.Resolved.Time))
+	if d := v.Ended.Sub(v.Resolved.Time); d > 0 && d <= longestDuration {
+		return d
+	}
+	return 0
 }

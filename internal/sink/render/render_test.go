@@ -312,6 +312,10 @@ var renderedStates = []struct {
 		[]string{"[RESOLVED] Refunds wait"}, []string{"category payments.refunds", "after 2h 5m", "id e-1"},
 	},
 	{
+		"fired in the year 0", func(v *View) { v.Resolved.Time = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC) }, "#16a34a",
+		[]string{"[RESOLVED] Refunds go on"}, []string{"category payments.refunds", "source api-7", "id e-2"},
+	},
+	{
 		"resolved before it fired", func(v *View) { v.Ended = v.Resolved.Time.Add(-time.Hour) }, "#16a34a",
 		[]string{"[RESOLVED] Refunds go on"}, []string{"category payments.refunds", "source api-7", "id e-2"},
 	},
