@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -249,6 +251,24 @@ func (l *loader) warnings() []string {
 	}
 	if l.of(&l.config.Slack.Burst).given && l.config.Slack.Rate == (limits.Limit{}) {
 		warnings = append(warnings, "NOTIFIER_SLACK_BURST has no effect: NOTIFIER_SLACK_RATE is "+l.of(&l.config.Slack.Rate).text)
+	}
+	return append(warnings, proxyWarnings()...)
+}
+
+// proxyWarnings returns a warning for each proxy of the environment that net/http ignores, since it is no URL. The value may have a password, so
+// no warning quotes it.
+func proxyWarnings() (warnings []string) {
+	for _, variable := range []string{"HTTPS_PROXY", "HTTP_PROXY"} {
+		if os.Getenv(variable) == "" {
+			variable = strings.ToLower(variable)
+		}
+		proxy := os.Getenv(variable)
+		_, asURL := url.Parse(proxy)
+		_, asHost := url.Parse("http://" + proxy) // a proxy may lack the scheme
+		if asURL != nil && asHost != nil {
+			warnings = append(warnings, variable+" has no effect, because it is not a URL: requests are sent without a proxy; "+
+				"write special characters of a password as %XX")
+		}
 	}
 	return warnings
 }

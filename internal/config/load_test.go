@@ -178,6 +178,18 @@ func TestWarnings(t *testing.T) {
 			}
 		})
 	}
+	for proxy, isWarned := range map[string]bool{
+		"http://user:p%zz@host": true, "http://user:p%@host": true, "http://user:p%25@host": false, "host:3128": false, "": false,
+	} {
+		t.Setenv("HTTPS_PROXY", "")
+		t.Setenv("https_proxy", proxy)
+		t.Setenv("HTTP_PROXY", proxy)
+		_, warnings := load(t, base(nil), config.Options{})
+		testkit.Equal(t, len(warnings) == 2, isWarned, "warnings about the proxy %q: %q", proxy, warnings)
+		if isWarned && (!strings.HasPrefix(strings.Join(warnings, ""), "https_proxy has no effect") || strings.Contains(strings.Join(warnings, ""), "zz")) {
+			t.Errorf("warnings about the proxy %q: %q", proxy, warnings)
+		}
+	}
 }
 
 func TestTLSClientConfig(t *testing.T) {
