@@ -43,41 +43,55 @@ func ReadSubject[T any](
 	ctx context.Context, js jetstream.JetStream, of Place,
 	take func(*jetstream.RawStreamMsg) (kept T, keep bool), progress func(done, total int64),
 ) ([]T, error) {
+	var parts [pieces][]T // a piece has one reader
+	err := read(ctx, js, of, func(piece uint64, m *jetstream.RawStreamMsg) {
+		if kept, keep := take(m); keep {
+			parts[piece] = append(parts[piece], kept)
+		}
+	}, progress)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(parts[:]...), nil
+}
+
+// read calls take for each message of a place, with the number of its piece.
+func read(
+	ctx context.Context, js jetstream.JetStream, of Place, take func(piece uint64, m *jetstream.RawStreamMsg), progress func(done, total int64),
+) error {
 	asking, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	stream, err := js.Stream(asking, of.Stream)
 	if err != nil {
-		return nil, fmt.Errorf("looking for stream %q: %w", of.Stream, cmp.Or(context.Cause(ctx), err))
+		return fmt.Errorf("looking for stream %q: %w", of.Stream, cmp.Or(context.Cause(ctx), err))
 	}
 	state := stream.CachedInfo().State
-	r := &reader[T]{
+	r := &reader{
 		stream: stream, of: of, take: take, progress: progress,
 		total: int64(state.Msgs), //nolint:gosec // a count of messages on a disk
 	}
 	if state.Msgs == 0 {
-		return nil, nil
+		return nil
 	}
 	return r.read(ctx, state.FirstSeq, state.LastSeq)
 }
 
 // reader reads the pieces of a stream.
-type reader[T any] struct {
+type reader struct {
 	stream jetstream.Stream
 	of     Place
-	take   func(*jetstream.RawStreamMsg) (T, bool)
+	take   func(piece uint64, m *jetstream.RawStreamMsg)
 
 	mu          sync.Mutex // guards the fields below and calls of progress
 	progress    func(done, total int64)
 	done, total int64
 }
 
-// read returns the kept values in the order of the sequences.
-func (r *reader[T]) read(ctx context.Context, first, last uint64) ([]T, error) {
+func (r *reader) read(ctx context.Context, first, last uint64) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var (
 		size    = (last-first)/pieces + 1
-		parts   = make([][]T, pieces)
 		readers sync.WaitGroup
 		next    = make(chan uint64)
 	)
@@ -85,11 +99,9 @@ func (r *reader[T]) read(ctx context.Context, first, last uint64) ([]T, error) {
 		readers.Go(func() {
 			for i := range next {
 				from := first + i*size
-				part, err := r.readPiece(ctx, from, min(from+size-1, last))
-				if err != nil {
+				if err := r.readPiece(ctx, i, from, min(from+size-1, last)); err != nil {
 					cancel(err)
 				}
-				parts[i] = part
 			}
 		})
 	}
@@ -98,28 +110,22 @@ func (r *reader[T]) read(ctx context.Context, first, last uint64) ([]T, error) {
 	}
 	close(next)
 	readers.Wait()
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	return slices.Concat(parts...), nil
+	return context.Cause(ctx)
 }
 
 // readPiece reads the messages with the sequences from..to. There may be gaps.
-func (r *reader[T]) readPiece(ctx context.Context, from, to uint64) ([]T, error) {
-	var part []T
+func (r *reader) readPiece(ctx context.Context, piece, from, to uint64) error {
 	for m, err := range From(ctx, r.stream, r.of.Subject, from) {
 		if err != nil {
-			return nil, fmt.Errorf("reading stream %q from message %d on: %w", r.of.Stream, from, cmp.Or(context.Cause(ctx), err))
+			return fmt.Errorf("reading stream %q from message %d on: %w", r.of.Stream, from, cmp.Or(context.Cause(ctx), err))
 		}
 		if m.Sequence > to {
 			break
 		}
 		r.count()
-		if kept, keep := r.take(m); keep {
-			part = append(part, kept)
-		}
+		r.take(piece, m)
 	}
-	return part, nil
+	return nil
 }
 
 // From gets the messages that a stream holds on a subject, from a sequence on, one after the other. It ends after an error.
@@ -140,7 +146,7 @@ func From(ctx context.Context, stream jetstream.Stream, subject string, sequence
 	}
 }
 
-func (r *reader[T]) count() {
+func (r *reader) count() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.done++; r.done%progressEvery == 0 {
