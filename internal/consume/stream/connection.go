@@ -239,10 +239,13 @@ func (c *Connection) handshakeFailed(made <-chan struct{}, report nats.ConnErrHa
 	}
 }
 
-// withoutNoise removes what differs between attempts from an error, so that each reason is logged once: the local port, and the greeting of a server
-// that does not speak WebSocket.
+// attemptTime matches the time of the attempt in the error about a certificate that has expired or is not valid yet.
+var attemptTime = regexp.MustCompile(`: current time \S+ is `)
+
+// withoutNoise removes what differs between attempts from an error, so that each reason is logged once: the local port, the time, and the greeting
+// of a server that does not speak WebSocket.
 func withoutNoise(err error) error {
-	text := err.Error()
+	text := attemptTime.ReplaceAllString(err.Error(), ": the current time is ")
 	if failed, ok := errors.AsType[*net.OpError](err); ok && failed.Source != nil {
 		text = strings.ReplaceAll(text, failed.Source.String()+"->", "")
 	}

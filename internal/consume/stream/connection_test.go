@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
@@ -105,6 +106,16 @@ func TestReasonsOfAttempts(t *testing.T) {
 	}
 	f.log.WantCount(t, 1, "connecting: read tcp 127.0.0.1:4222: i/o timeout")
 	testkit.Fails(t, "Failure", webSocket.Failure(), os.ErrDeadlineExceeded)
+
+	file, _ := testkit.Certificate(t, "nats")
+	block, _ := pem.Decode(testkit.Must(os.ReadFile(file))(t))
+	expired := testkit.Must(x509.ParseCertificate(block.Bytes))(t)
+	for seconds := range 3 {
+		_, err := expired.Verify(x509.VerifyOptions{CurrentTime: expired.NotAfter.Add(time.Duration(1+seconds) * time.Second)})
+		handler(webSocket.Conn, fmt.Errorf("connecting: %w", err))
+	}
+	f.log.WantCount(t, 1, "connecting: x509: certificate has expired or is not yet valid: the current time is after ")
+	f.log.WantCount(t, 1, "certificate has expired")
 }
 
 // TestInterruptedBeforeTheFirstConnection ends the context of an attempt to connect to a server that says nothing. A connection that was
