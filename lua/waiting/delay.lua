@@ -11,15 +11,15 @@
 --   4   pairs:until:…  sorted set: a book of pairs (see lib/pairs.lua)
 --   5   leased         sorted set: event key -> end of the lease (see lib/doubt.lua)
 --   6   done           sorted set: event key of a delivered event -> when its record expires
---   7   log:…          sorted set: the log of the limit's path (see algorithms/log.lua) or a key that does not exist
+--   7   log:… or another bucket of the limit's path: what the limit counts with (see algorithms/)
 --   8…  line:…         sorted set: the queues of the event's path (see lib/queue.lua)
 --
 -- ARGV
 --   event key, whether its ID was derived from the stored message ("1" or "0"), when the message was stored (microseconds), its
 --   member of a queue, its weight in the room
 --   time until the next slots open, the longest time that the event may still wait (microseconds)
---   how the limit frees slots: "window", "boundary", "spacing", "rate", "estimate" or "delivery"; its window (microseconds) and
---   slots; cost of the event
+--   how the limit frees slots: "window", "boundary", "spacing", "rate", "estimate" or "delivery"; its algorithm, window
+--   (microseconds), slots and burst; cost of the event
 --   largest weight of all waiting events, whether this event has waited before ("1" or "0"), its pair if it is a firing event,
 --   else ''
 --   number of queues, number of the queue of the limit's path
@@ -31,7 +31,7 @@
 --
 -- Errors: WRONGTYPE, NOPERM, and an error for another way of freeing slots are raised before anything is written.
 
---@include lib/records lib/queue lib/pairs lib/room
+--@include lib/buckets algorithms lib/records lib/queue lib/pairs lib/room
 
 local PLANNED, TOO_MANY, TOO_LATE, DUPLICATE = 1, 2, 3, 4
 
@@ -41,13 +41,14 @@ local SPREAD = SECOND
 -- How many of the events ahead are looked at one by one, and how many are read at once.
 local LOOKED_AT, AT_ONCE = 256, 64
 
-local calls_key, room_key, until_key, leased_key, done_key, log_key = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local calls_key, room_key, until_key, leased_key, done_key, bucket_key = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local KEYS_BEFORE_QUEUES = 7
 local next_argument = reader(ARGV, 0)
 local event_key, is_derived, stored = next_argument(), next_argument() == '1', next_argument()
 local member, weight = next_argument(), tonumber(next_argument())
 local wait, max_wait = tonumber(next_argument()), tonumber(next_argument())
-local freed, window, slots = next_argument(), tonumber(next_argument()), tonumber(next_argument())
+local freed, algorithm = next_argument(), algorithms[next_argument()]
+local window, slots, burst = tonumber(next_argument()), tonumber(next_argument()), tonumber(next_argument())
 local cost, max_weight = tonumber(next_argument()), tonumber(next_argument())
 local has_waited, pair = next_argument() == '1', next_argument()
 local queue_count, own = tonumber(next_argument()), tonumber(next_argument())
@@ -127,30 +128,39 @@ end
 -- Returns when enough of the slots in use now have left the window for the events ahead and this event.
 local function time_of_room(ahead)
   local from = integer(now - window)
-  local taken = redis.call('ZCOUNT', log_key, '(' .. from, integer(now + TOLERANCE))
+  local taken = redis.call('ZCOUNT', bucket_key, '(' .. from, integer(now + TOLERANCE))
   local leaving = math.min(math.ceil(taken + ahead.cost + cost - slots), taken)
   if leaving < 1 then
     return 0
   end
-  local rank = redis.call('ZCOUNT', log_key, '-inf', from) + leaving - 1
-  return tonumber(redis.call('ZRANGE', log_key, rank, rank, 'WITHSCORES')[2]) + window
+  local rank = redis.call('ZCOUNT', bucket_key, '-inf', from) + leaving - 1
+  return tonumber(redis.call('ZRANGE', bucket_key, rank, rank, 'WITHSCORES')[2]) + window
 end
 
 -- Each function returns when the event finds its slots behind the events ahead, by how the limit frees slots.
 local behind = {}
 
+function behind.delivery(ahead)
+  return ahead.last + math.min(SPREAD, math.floor(window / slots))
+end
+
+-- The limit may have slots for all events ahead: a limit that has just replaced another starts with all its slots, while the events wait
+-- only for each other. If the algorithm is not in force any more or the burst is too small for all of them, the events ahead use up the slots.
 function behind.rate(ahead)
-  return ahead.last + math.ceil(cost * window / slots)
+  local together = ahead.cost + cost
+  if not algorithm or together > burst then
+    return ahead.last + math.ceil(cost * window / slots)
+  end
+  local bucket = { key = bucket_key, now = now, limit = { count = slots, window = window, burst = burst } }
+  algorithm.read(bucket)
+  local _, opens = algorithm.wait(bucket, together, 0)
+  return math.max(behind.delivery(ahead), now + (opens or 0))
 end
 
 behind.estimate = behind.rate
 
 function behind.spacing(ahead)
   return ahead.last + math.ceil(ahead.nearest * window / slots)
-end
-
-function behind.delivery(ahead)
-  return ahead.last + math.min(SPREAD, math.floor(window / slots))
 end
 
 function behind.window(ahead)

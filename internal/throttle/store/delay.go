@@ -62,15 +62,12 @@ func (r *Queues) Delay(ctx context.Context, p Postponement, most int) (DelayVerd
 		own = len(queues)
 		queues = append(queues, k.queue(first, place))
 	}
-	log := k.absent
-	if p.Limit.Description().PerNode {
-		log = k.key(inForce + bucketName(p.Limit.Algorithm.String(), place))
-	}
-	keys := append([]string{k.calls, k.room(first), k.pairs(first), k.pairsUntil(first), k.leased, k.done, log}, queues...)
+	bucket := k.key(inForce + bucketName(bucketKind(p.Limit), place))
+	keys := append([]string{k.calls, k.room(first), k.pairs(first), k.pairsUntil(first), k.leased, k.done, bucket}, queues...)
 	arguments := []any{
 		p.eventKey(), p.Derived, p.Message.Stored.UnixMicro(), p.queueMember(), max(p.Weight, 1),
 		p.Wait.Microseconds(), p.Longest.Microseconds(),
-		string(p.Limit.Description().Frees), p.Limit.Window.Microseconds(), max(p.Limit.Count, 1), p.Cost,
+		string(p.Limit.Description().Frees), p.Limit.Algorithm.String(), p.Limit.Window.Microseconds(), max(p.Limit.Count, 1), p.Limit.Capacity(), p.Cost,
 		most, p.HasWaited, pair, len(queues), own + 1,
 	}
 	numbers, err := r.d.runner.RunNumbers(ctx, "planning a delay", lua.Delay, keys, arguments, 2)

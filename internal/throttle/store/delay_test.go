@@ -38,6 +38,28 @@ var delayStories = []story{
 		third.Wait, last.Wait = time.Minute, time.Minute
 		k.delays([]time.Duration{61 * time.Second, 62 * time.Second}, third, last)
 	}},
+	{"behind events that have slots too", func(_ *testing.T, k *pairKit) {
+		for text, want := range map[string][]time.Duration{ // these limits have just replaced a full limit of another algorithm
+			"token:8/40m": {
+				time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second, 5 * time.Second,
+				5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 20 * time.Minute,
+			},
+			"counter:8/40m": {time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second, 5 * time.Second},
+		} {
+			tree := newTree(k.t, "none", text, "")
+			k.Adopt(limits.Ruleset{Tree: tree})
+			k.deliver(request(text, "a").withCost(3))
+			path := tree.Path("a")
+			var all []Postponement
+			for i, in := range want {
+				p := inQueue(i, "a")
+				p.Wait, p.Limit = time.Second, path[len(path)-1].Limits[0]
+				testkit.Equal(k.t, k.delay(p, mostDelayed, ComesBack).Round(time.Millisecond), in, "%s: %s comes back in", text, p.ID)
+				all = append(all, p.comeBack())
+			}
+			k.leaves(all...)
+		}
+	}},
 	{"by cost", func(_ *testing.T, k *pairKit) {
 		costs := func(costs ...int) (all []Postponement) {
 			for i, cost := range costs {
@@ -93,7 +115,7 @@ var delayStories = []story{
 		for i, kind := range []kind{
 			{algorithm.LeakyBucket, []int{1, 1, 3, 1}, []time.Duration{second, 2 * second, 3 * second, 6 * second}},
 			{algorithm.TokenBucket, []int{1, 1, 3, 1}, []time.Duration{second, 2 * second, 5 * second, 6 * second}},
-			{algorithm.SlidingCounter, []int{1, 2, 1}, []time.Duration{second, 3 * second, 4 * second}},
+			{algorithm.SlidingCounter, []int{1, 2, 1, 3}, []time.Duration{second, 2 * second, 3 * second, 6 * second}},
 			{algorithm.InFlight, []int{1, 2, 4, 4}, []time.Duration{second, 2 * second, 3 * second, 4 * second}},
 			{algorithm.FixedWindow, []int{2, 2, 1, 4, 1, 4}, []time.Duration{second, 2 * second, 4 * second, 8 * second, 12 * second, 16 * second}},
 		} {

@@ -291,17 +291,24 @@ func (t *Routes) bucketsOf(node limits.Node) []bucket {
 			logs = append(logs, limit)
 			continue
 		}
-		kind := limit.Algorithm.String() + ":" + strconv.FormatInt(limit.Window.Milliseconds(), 10)
-		others = append(others, newBucket(kind, node, limit))
+		others = append(others, newBucket(bucketKind(limit), node, limit))
 	}
 	if len(logs) == 0 {
 		return others
 	}
-	log := newBucket(logs[0].Algorithm.String(), node, logs...)
+	log := newBucket(bucketKind(logs[0]), node, logs...)
 	if node.Path == "" {
 		log.guarantees = t.guarantees
 	}
 	return slices.Insert(others, 0, log)
+}
+
+// bucketKind returns the part of a bucket's name that tells it from the other buckets of its node.
+func bucketKind(l limits.Limit) string {
+	if l.Description().PerNode {
+		return l.Algorithm.String()
+	}
+	return l.Algorithm.String() + ":" + strconv.FormatInt(l.Window.Milliseconds(), 10)
 }
 
 func bucketName(kind, place string) string {
