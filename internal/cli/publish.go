@@ -282,7 +282,7 @@ func (p *publishing) explain(ctx context.Context, err error) error {
 	case errors.Is(answer, jetstream.ErrJetStreamNotEnabledForAccount):
 		return fmt.Errorf("%w (JetStream is not enabled for this account of the NATS server)", err)
 	}
-	return fmt.Errorf("%w (no stream takes this subject; start a worker, or run notifier provision)", err)
+	return fmt.Errorf("%w (no stream takes this subject at present: start a worker or run notifier provision; a cluster that elects a leader takes it in a moment)", err)
 }
 
 // maxLine is the longest line of standard input: the largest body that a setting allows, and a line feed.
