@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -196,6 +197,39 @@ func TestInHandIsBounded(t *testing.T) {
 	f.requireOutcomes(map[string]int{"sent payments": events})
 	testkit.Equal(t, f.sink.mostAtOnce(), concurrency, "posts at once")
 	testkit.Equal(t, len(slices.Compact(slices.Sorted(slices.Values(f.calls.all())))), 2*events, "different calls: a post and a record for each event")
+}
+
+// TestConsumerRecreatedUnseen recreates the consumer while the worker has no open request. The worker asks the throttle about a message that the
+// earlier consumer may have delivered to another worker, although a limit is known to be full.
+func TestConsumerRecreatedUnseen(t *testing.T) {
+	t.Parallel()
+	f := newProvisioned(t)
+	var waits, full atomic.Bool
+	resumed := newGate(t)
+	f.throttle.await = func(ctx context.Context) error {
+		if waits.Load() {
+			return resumed.pass(ctx)
+		}
+		return ctx.Err()
+	}
+	f.known.full = func(category string) *store.Denial {
+		if full.Load() {
+			return fullFor("the rule", "")(category)
+		}
+		return nil
+	}
+	f.start(nil)
+	f.numbered("payments", 3)
+	f.awaitSettled(3)
+	waits.Store(true)
+	f.eventually("no request is open", func() bool { return f.consumerInfo().NumWaiting == 0 })
+	f.event("payments", "before")
+	testkit.NoError(t, f.js.DeleteConsumer(t.Context(), testNames.Stream, testNames.Consumer))
+	f.provision(usualAckWait)
+	full.Store(true)
+	resumed.open()
+	f.awaitSettled(4)
+	f.requireOutcomes(map[string]int{"sent payments": 4})
 }
 
 // TestThrottleIsAwaited has no throttle for a while. The worker takes no event meanwhile.

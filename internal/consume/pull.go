@@ -174,7 +174,7 @@ func (p *puller) receive(ctx context.Context, requests *stream.Requests, from so
 			by = &pullRequest{source: from, Request: request}
 		}
 		got.messages++
-		got.handing += p.pass(ctx, msg, by)
+		got.handing += p.pass(ctx, requests, msg, by)
 		if few > 0 && requests.FewBytes() {
 			break
 		}
@@ -183,14 +183,18 @@ func (p *puller) receive(ctx context.Context, requests *stream.Requests, from so
 	return got, nil
 }
 
-// pass hands a message on, and returns how long the message waited.
-func (p *puller) pass(ctx context.Context, msg *nats.Msg, by *pullRequest) time.Duration {
+// pass hands a message on, and returns how long the message waited. If the consumer was recreated, the worker first learns since when: the earlier
+// consumer may have delivered the message to another worker, which the message does not show.
+func (p *puller) pass(ctx context.Context, requests *stream.Requests, msg *nats.Msg, by *pullRequest) time.Duration {
 	m, err := newMessage(msg, by, p.settler.lease)
 	if err != nil {
 		p.logger.Error("ignoring a message without JetStream metadata", "error", err)
 		return 0
 	}
 	if !by.inRoom {
+		if requests.Recreated(m.meta.Sequence.Consumer) {
+			_ = p.streams.Find(ctx) // the next request reports an error
+		}
 		p.inbox.behind.Store(m.meta.NumPending > 0)
 	}
 	if by.deciding != nil {

@@ -69,6 +69,7 @@ type Requests struct {
 	left       int                             // messages of all requests that the server knows
 	bytes      int                             // of these messages at most, as far as they have a bound
 	oversized  bool                            // the next message has more bytes than a request may
+	deliveries uint64                          // number of the consumer's newest delivery, of any worker
 	present    context.Context                 // ends when the server may have forgotten the requests
 }
 
@@ -84,6 +85,14 @@ func (r *Requests) Close() {
 	for _, sub := range slices.AppendSeq(r.idle, maps.Keys(r.open)) {
 		_ = sub.Unsubscribe() // it fails only if the connection is closed
 	}
+}
+
+// Recreated reports whether a message comes from another consumer than the message before, by the number that the consumer gave the delivery: a
+// recreated consumer counts anew. Only the server can end an open request, so a worker without one does not learn that the consumer was recreated.
+func (r *Requests) Recreated(delivery uint64) bool {
+	recreated := delivery <= r.deliveries
+	r.deliveries = delivery
+	return recreated
 }
 
 // Left returns how many messages the server may still send for the requests that it knows.

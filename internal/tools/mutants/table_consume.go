@@ -546,6 +546,14 @@ var ofConsume = []mutant{
 		test: "./internal/consume -run ^TestDoubtInTheRoom$",
 	},
 	{
+		name: "recreated-consumer-unseen",
+		bug:  "A worker without an open request does not notice that the consumer was recreated: it takes a message that others got for fresh.",
+		file: "internal/consume/pull.go",
+		old:  `if requests.Recreated(m.meta.Sequence.Consumer) {`,
+		new:  `if requests.Recreated(m.meta.Sequence.Consumer) && by.inRoom {`,
+		test: "./internal/consume -run ^TestConsumerRecreatedUnseen$",
+	},
+	{
 		name: "parts-without-bound",
 		bug:  "The alerts of a split body go to the room however many wait there.",
 		file: "internal/consume/mover.go",
