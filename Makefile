@@ -19,7 +19,7 @@ export REDIS_SERVER
 FUZZTIME ?= 5s
 # The tests of the program and those of the packages run side by side; with JOBS=1 they take longer, and starve each other less.
 JOBS ?= 2
-# Tests also wait, so each of the two tests one package more than there are processors.
+# How many packages each of the two tests at once: one more than there are processors, because tests mostly wait for servers.
 PACKAGES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # The benchmarks repeat by themselves what noise calls for.
 BENCHTIME ?= 1x

@@ -298,7 +298,7 @@ type action struct {
 	done        deadletters.Outcome
 	asks        bool // a person has to confirm
 	do          func(*deadletters.Store, context.Context, deadletters.Letter) (deadletters.Outcome, error)
-	check       func(*deadletters.Store, deadletters.Letter) error // why do would refuse a letter
+	check       func(*deadletters.Store, deadletters.Letter) error // returns why do refuses a letter; nil: it does not
 }
 
 func anyLetter(*deadletters.Store, deadletters.Letter) error { return nil }

@@ -135,7 +135,7 @@ type cause int
 
 const (
 	byLimit   cause = iota // Slack limited a request
-	byRefusal              // a channel refuses messages, which tells nothing about other channels
+	byRefusal              // a channel refuses messages, which shows nothing about other channels
 )
 
 // limitedTogether is the longest time between the limited posts of two channels that pause the workspace, as in pause.lua.

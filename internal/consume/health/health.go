@@ -203,7 +203,7 @@ func (h *Health[D]) Mended(destination string) {
 	h.endFault(destination, accepted)
 }
 
-// Unclear records that a post to a destination failed in a way that tells nothing about the setup.
+// Unclear records that a post to a destination failed in a way that shows nothing about the setup.
 func (h *Health[D]) Unclear(destination string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
