@@ -200,36 +200,46 @@ func TestInHandIsBounded(t *testing.T) {
 }
 
 // TestConsumerRecreatedUnseen recreates the consumer while the worker has no open request. The worker asks the throttle about a message that the
-// earlier consumer may have delivered to another worker, although a limit is known to be full.
+// earlier consumer may have delivered to another worker, although a limit is known to be full. That holds even if the recreated consumer has
+// delivered more messages to other workers than the earlier one had delivered.
 func TestConsumerRecreatedUnseen(t *testing.T) {
 	t.Parallel()
-	f := newProvisioned(t)
-	var waits, full atomic.Bool
-	resumed := newGate(t)
-	f.throttle.await = func(ctx context.Context) error {
-		if waits.Load() {
-			return resumed.pass(ctx)
+	const ackWait = 2 * time.Second
+	testkit.Each(t, map[string]int{"few deliveries": 0, "many deliveries": 5}, func(t *testing.T, others int) {
+		f := newFixture(t)
+		f.provision(ackWait)
+		var waits, full atomic.Bool
+		resumed := newGate(t)
+		f.throttle.await = func(ctx context.Context) error {
+			if waits.Load() {
+				return resumed.pass(ctx)
+			}
+			return ctx.Err()
 		}
-		return ctx.Err()
-	}
-	f.known.full = func(category string) *store.Denial {
-		if full.Load() {
-			return fullFor("the rule", "")(category)
+		f.known.full = func(category string) *store.Denial {
+			if full.Load() {
+				return fullFor("the rule", "")(category)
+			}
+			return nil
 		}
-		return nil
-	}
-	f.start(nil)
-	f.numbered("payments", 3)
-	f.awaitSettled(3)
-	waits.Store(true)
-	f.eventually("no request is open", func() bool { return f.consumerInfo().NumWaiting == 0 })
-	f.event("payments", "before")
-	testkit.NoError(t, f.js.DeleteConsumer(t.Context(), testNames.Stream, testNames.Consumer))
-	f.provision(usualAckWait)
-	full.Store(true)
-	resumed.open()
-	f.awaitSettled(4)
-	f.requireOutcomes(map[string]int{"sent payments": 4})
+		f.start(nil)
+		f.numbered("payments", 3)
+		f.awaitSettled(3)
+		waits.Store(true)
+		f.eventually("no request is open", func() bool { return f.consumerInfo().NumWaiting == 0 })
+		f.numbered("others", others)
+		f.event("payments", "before")
+		testkit.NoError(t, f.js.DeleteConsumer(t.Context(), testNames.Stream, testNames.Consumer))
+		recreated := f.provision(ackWait)
+		for range others {
+			testkit.NoError(t, testkit.Must(recreated.Consumer.Next())(t).DoubleAck(t.Context()))
+		}
+		time.Sleep(ackWait / 2) // longer than a request may be open: what is tested
+		full.Store(true)
+		resumed.open()
+		f.awaitSettled(4)
+		f.requireOutcomes(map[string]int{"sent payments": 4})
+	})
 }
 
 // TestThrottleIsAwaited has no throttle for a while. The worker takes no event meanwhile.

@@ -183,8 +183,8 @@ func (p *puller) receive(ctx context.Context, requests *stream.Requests, from so
 	return got, nil
 }
 
-// pass hands a message on, and returns how long the message waited. If the consumer was recreated, the worker first learns since when: the earlier
-// consumer may have delivered the message to another worker, which the message does not show.
+// pass hands a message on, and returns how long the message waited. If the consumer may have been recreated, the worker first learns when: the
+// earlier consumer may have delivered the message to another worker, which the message does not show.
 func (p *puller) pass(ctx context.Context, requests *stream.Requests, msg *nats.Msg, by *pullRequest) time.Duration {
 	m, err := newMessage(msg, by, p.settler.lease)
 	if err != nil {
@@ -192,7 +192,7 @@ func (p *puller) pass(ctx context.Context, requests *stream.Requests, msg *nats.
 		return 0
 	}
 	if !by.inRoom {
-		if requests.Recreated(m.meta.Sequence.Consumer) {
+		if requests.MayBeRecreated(m.meta.Sequence.Consumer) {
 			_ = p.streams.Find(ctx) // the next request reports an error
 		}
 		p.inbox.behind.Store(m.meta.NumPending > 0)

@@ -70,6 +70,8 @@ type Requests struct {
 	bytes      int                             // of these messages at most, as far as they have a bound
 	oversized  bool                            // the next message has more bytes than a request may
 	deliveries uint64                          // number of the consumer's newest delivery, of any worker
+	watched    time.Time                       // the server may end the newest request a while earlier; zero: none yet
+	unwatched  bool                            // no request was open for a while, and no message has come since
 	present    context.Context                 // ends when the server may have forgotten the requests
 }
 
@@ -87,12 +89,13 @@ func (r *Requests) Close() {
 	}
 }
 
-// Recreated reports whether a message comes from another consumer than the message before, by the number that the consumer gave the delivery: a
-// recreated consumer counts anew. Only the server can end an open request, so a worker without one does not learn that the consumer was recreated.
-func (r *Requests) Recreated(delivery uint64) bool {
-	recreated := delivery <= r.deliveries
-	r.deliveries = delivery
-	return recreated
+// MayBeRecreated reports whether a message may come from another consumer than the message before. The server reports to an open request that its
+// consumer was deleted, and a worker without one does not learn it. Then the number that the consumer gave the delivery shows it, since a
+// recreated consumer counts anew. After a long time without a request, that consumer may have delivered more than the earlier one.
+func (r *Requests) MayBeRecreated(delivery uint64) bool {
+	maybe := r.unwatched || delivery <= r.deliveries
+	r.unwatched, r.deliveries = false, delivery
+	return maybe
 }
 
 // Left returns how many messages the server may still send for the requests that it knows.
@@ -112,6 +115,8 @@ func (r *Requests) Ask(consumer jetstream.Consumer, messages int, wait time.Dura
 		return fmt.Errorf("subscribing to messages: %w", err)
 	}
 	request := &Request{Asked: time.Now(), Reconnects: r.connection.Conn.Stats().Reconnects, left: messages, bytes: r.most}
+	r.unwatched = r.unwatched || !r.watched.IsZero() && request.Asked.After(r.watched)
+	r.watched = request.Asked.Add(2 * wait)
 	if r.oversized {
 		request.left, request.bytes, r.oversized = 1, 0, false
 	}

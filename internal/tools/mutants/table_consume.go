@@ -549,8 +549,16 @@ var ofConsume = []mutant{
 		name: "recreated-consumer-unseen",
 		bug:  "A worker without an open request does not notice that the consumer was recreated: it takes a message that others got for fresh.",
 		file: "internal/consume/pull.go",
-		old:  `if requests.Recreated(m.meta.Sequence.Consumer) {`,
-		new:  `if requests.Recreated(m.meta.Sequence.Consumer) && by.inRoom {`,
+		old:  `if requests.MayBeRecreated(m.meta.Sequence.Consumer) {`,
+		new:  `if requests.MayBeRecreated(m.meta.Sequence.Consumer) && by.inRoom {`,
+		test: "./internal/consume -run ^TestConsumerRecreatedUnseen$",
+	},
+	{
+		name: "recreated-consumer-overtakes",
+		bug:  "A worker without an open request takes a recreated consumer that has delivered more than the earlier one for the same.",
+		file: "internal/consume/stream/requests.go",
+		old:  `maybe := r.unwatched || delivery <= r.deliveries`,
+		new:  `maybe := delivery <= r.deliveries`,
 		test: "./internal/consume -run ^TestConsumerRecreatedUnseen$",
 	},
 	{
