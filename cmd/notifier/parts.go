@@ -153,7 +153,7 @@ func (w *worker) consumeOptions(s *servers, p *parts) consume.Options {
 		options.Fold = w.settings.FoldOf
 	}
 	if w.settings.Delay.MostPatient() > 0 {
-		options.Delay = w.settings.Delay.For
+		options.Delay, options.Replans = w.settings.Delay.For, true
 	}
 	options.Drops = func(drops []summary.Drop) (round int64) {
 		w.report.Suppressed.Add(drops)

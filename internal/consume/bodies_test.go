@@ -13,7 +13,6 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -125,6 +124,15 @@ func TestBodiesComeBackSoon(t *testing.T) {
 	}
 }
 
+// crowdedFor returns refusals whose clock stands still, just after the room has refused a heavy body of a first level.
+func crowdedFor(first string) *refusals {
+	r := newRefusals(noTime, &fakeMetrics{}, func() time.Time { return testkit.Start })
+	r.addCrowded(crowd(room.Body, first))
+	return r
+}
+
+func noTime(string) time.Duration { return 0 }
+
 // TestBodiesAreBounded fills the share of one first level. Its further bodies go to the room, one behind the other. A body that comes back
 // from there has twice the share. Other first levels have shares of their own.
 func TestBodiesAreBounded(t *testing.T) {
@@ -146,7 +154,7 @@ func TestBodiesAreBounded(t *testing.T) {
 	testkit.Equal(t, goes, toMemory, "where a body goes that has waited")
 	goes, _ = b.enqueue("b", heavyMessage("b", 1000))
 	testkit.Equal(t, goes, toMemory, "where a body of another first level goes")
-	b.owners.refusals.crowds.Put(crowd(room.Body, "a"), journal.TooMany, time.Now().Add(time.Hour))
+	b.owners.refusals = crowdedFor("a")
 	goes, _ = b.enqueue("a", heavyMessage("a", 1000))
 	testkit.Equal(t, goes, nowhere, "where a body goes that the room would refuse")
 	redelivered := heavyMessage("a", 1000)
@@ -169,7 +177,7 @@ func TestCrowdedBodyOnTheBareSubject(t *testing.T) {
 	f.publish("notify", `{"category": "payments", "title": "`+strings.Repeat("x", heavyBytes)+`"}`)
 	w := f.newWorker(nil)
 	b := w.puller.bodies
-	b.owners.refusals.crowds.Put(crowd(room.Body, event.NoLevel), journal.TooMany, time.Now().Add(time.Hour))
+	b.owners.refusals = crowdedFor(event.NoLevel)
 	b.of(event.NoLevel, time.Now()).back = time.Now().Add(time.Hour)
 	f.run(w)
 	f.awaitSettled(1)
@@ -287,41 +295,6 @@ func TestBytesInHand(t *testing.T) {
 	release.open()
 	f.awaitSettled(events)
 	f.requireOutcomes(map[string]int{"sent payments": events})
-}
-
-// TestHand takes messages until one more does not fit. It is taken when another one has left.
-func TestHand(t *testing.T) {
-	t.Parallel()
-	h := new(hand)
-	first, second := &message{size: mostInHand}, &message{size: 1000}
-	h.take(t.Context(), first) // larger than the bound with what a message takes
-	taken := make(chan struct{})
-	go func() {
-		h.take(t.Context(), second)
-		close(taken)
-	}()
-	select {
-	case <-taken:
-		t.Error("a message was taken beyond the bound")
-	case <-time.After(20 * time.Millisecond): // there is no signal for a message that waits
-	}
-	first.leaveHand()
-	first.leaveHand()
-	receive(t, "the second message", taken)
-	second.leaveHand()
-	testkit.Equal(t, h.held(), 0, "bytes in hand")
-	small, large := &message{size: mostInHand/2 - messageBytes}, &message{size: 2 * mostInHand}
-	h.take(t.Context(), small)
-	patient := testkit.Context(t)
-	h.take(patient, large) // small messages that never leave all of the hand do not keep it out
-	testkit.NoError(t, patient.Err())
-	testkit.Equal(t, h.held(), small.Size()+large.Size(), "bytes in hand")
-	small.leaveHand()
-	large.leaveHand()
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	h.take(ended, &message{size: mostInHand})
-	h.take(ended, &message{size: mostInHand}) // does not wait
 }
 
 // twoAlerts is a group of a firing and a resolved alert.

@@ -13,11 +13,7 @@ type Throttle interface {
 	Decide(ctx context.Context, requests []store.Request) ([]store.Decision, error)
 	Await(ctx context.Context) error
 
-	// Rules returns the limits of this instance.
-	Rules() *store.Rules
-
-	// Delay plans when a denied event returns.
-	Delay(ctx context.Context, p store.Postponement) (store.DelayVerdict, time.Duration, error)
+	Delayer
 }
 
 // decider decides candidates in batches, and passes each event on. Only receive and sortUnpaired use it.
@@ -28,16 +24,13 @@ type decider struct {
 	pool      *pool
 	refusals  *refusals
 	pairs     *pairs
-	folds     *folds
+	folds     *foldSettler
 	planner   *planner
 	mover     *mover
 	settler   *settler
 	reporter  *reporter
 	deliverer *deliverer
 }
-
-// undecidedDelay is the redelivery delay of a message for which no decision could be made.
-const undecidedDelay = time.Second
 
 // notDecided handles a failed decision: it sends a nak for each candidate. If the worker has ended, it sends none and returns false.
 func (d *decider) notDecided(l life, candidates []candidate) bool {

@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stay"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
@@ -12,10 +13,16 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
+// Delayer plans when a denied event returns: a part of [throttle.Limiter]. Its methods may be called concurrently.
+type Delayer interface {
+	Rules
+	Delay(ctx context.Context, p store.Postponement) (store.DelayVerdict, time.Duration, error)
+}
+
 // planner stores denied events in the room until their slots open. It plans them one by one in the order of their decisions, so they come
 // back in that order. Each event holds an element of the pool.
 type planner struct {
-	throttle Throttle
+	throttle Delayer
 	clock    *stream.Clock
 	refusals *refusals
 	mover    *mover
@@ -33,10 +40,20 @@ type plan struct {
 	rules  *store.Rules       // by which it was denied, or older ones; nil: the event is to leave its queues and its pair, and to end
 }
 
+func newPlanner(throttle Delayer, mover *mover, recounts *stay.Recounter, pool *pool) *planner {
+	return &planner{
+		throttle: throttle, clock: &mover.streams.Clock, refusals: mover.refusals, mover: mover, settler: mover.settler, recounts: recounts, pool: pool,
+		queue: newQueue[plan](cap(pool.elements)),
+	}
+}
+
 // start begins to plan. The context ends calls to the throttle.
 func (p *planner) start(ctx context.Context) {
 	p.queue.start(1, func(next plan) { p.plan(ctx, next) })
 }
+
+// close waits until all events are planned. No event is added afterwards.
+func (p *planner) close() { p.queue.close() }
 
 // add queues an event. It returns false if the event may not wait for a slot. It never waits for a place in the queue.
 func (p *planner) add(c candidate, decision *store.Decision, denial *store.Denial, rules *store.Rules) bool {

@@ -32,14 +32,6 @@ func newDoubts(o Options) *doubts {
 	}
 }
 
-// doubt is what is not known about the earlier attempts at a post. The times are by the clock of this process.
-type doubt struct {
-	open         bool // an attempt may have made the post, and nobody has looked: whoever gets the event next has to look too
-	unsearchable bool // nobody can look
-	own          bool // an attempt of this worker may have made the post
-	first, last  time.Time
-}
-
 // nameOf returns the name of the post of an event, which is the same in every attempt of every worker.
 func (u *doubts) nameOf(c candidate) string {
 	return sink.NameOf(u.deployment, c.request().ID, c.entry.Origin.String())
@@ -59,13 +51,6 @@ func (u *doubts) about(c candidate, decision *store.Decision) doubt {
 	return doubt{open: true, first: c.received.Add(-u.streams.Clock.At(c.received).Sub(first)), last: c.received}
 }
 
-func (o *doubt) attempted(began, ended time.Time) {
-	if o.first.IsZero() {
-		o.first = began
-	}
-	o.open, o.own, o.last = !o.unsearchable, true, ended
-}
-
 // settleDoubt looks up the post of an event that an attempt may have made. It returns true if the event may be posted: it certainly was not
 // posted or nobody can look for it. Otherwise the delivery has ended. While look-ups fail, the event is not posted.
 func (v *deliverer) settleDoubt(l life, d *delivery) (mayPost bool) {
@@ -76,14 +61,14 @@ func (v *deliverer) settleDoubt(l life, d *delivery) (mayPost bool) {
 		if l.waiting.Err() == nil {
 			v.doubts.finding.Note(err)
 		}
-		if failure := failureOf(err, d.destination); failure != nil {
+		if failure := sink.FailureOf(err, d.destination); failure != nil {
 			pause := max(failure.RetryAfter, retryDelay(firstBackoff, tries))
 			if !await.For(l.waiting, pause) {
 				v.postpone(l, d, 0)
 				return false
 			}
 			if v.reporter.reader.tooOld(time.Now(), d.message) {
-				v.settler.expire(l, d)
+				v.settler.expire(l, d.message, d.admission)
 				return false
 			}
 			continue

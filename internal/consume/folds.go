@@ -32,13 +32,13 @@ type Folds interface {
 	GiveUp(ctx context.Context, request store.Request, receipt string) error
 }
 
-// folds settles folded events once the room has the updates that show them. Its methods may be called concurrently.
-type folds struct {
+// foldSettler settles folded events once the room has the updates that show them. Its methods may be called concurrently.
+type foldSettler struct {
 	folds   Folds
 	updater *updater
 	settler *settler
 	pool    *pool
-	shows   bool // see Options.ShowsFolds
+	shows   bool // messages show what is folded into them
 	failing *oplog.Condition
 
 	// coming has the receipts of messages that will be updated, while an event that is folded now is certainly shown by that update.
@@ -54,11 +54,11 @@ const (
 	comingEarly = 5 * time.Second
 )
 
-func newFolds(o Options, updater *updater, settler *settler, pool *pool) *folds {
-	return &folds{
-		folds: o.Limits.Folds, updater: updater, settler: settler, pool: pool, shows: o.ShowsFolds,
+func newFoldSettler(updater *updater, shows bool) *foldSettler {
+	return &foldSettler{
+		folds: updater.states.Folds, updater: updater, settler: updater.settler, pool: updater.pool, shows: shows,
 		coming: expiring.New[string, struct{}](mostComing, time.Now), reports: expiring.New[string, struct{}](mostComing, time.Now),
-		failing: oplog.NewCondition(o.Logger, "cannot plan updates for repeated events", "planning updates for repeated events again"),
+		failing: oplog.NewCondition(updater.log.Logger, "cannot plan updates for repeated events", "planning updates for repeated events again"),
 	}
 }
 
@@ -71,7 +71,7 @@ type foldedEvent struct {
 // settle settles folded events, each of which holds an element of the pool. Before that it stores the updates of their messages in the room.
 // If that fails, the events come back and find what they were folded into. If the room has no place for an update, one event of the message
 // comes back.
-func (f *folds) settle(l life, folded []foldedEvent) {
+func (f *foldSettler) settle(l life, folded []foldedEvent) {
 	defer f.pool.hold(len(folded)).whileRoomAnswers()()
 	comeBack := make(map[*message]time.Duration)
 	err := f.report(l.ending(), folded, comeBack)
@@ -107,7 +107,7 @@ func comesBack(one foldedEvent, comeBack map[*message]time.Duration) (until time
 }
 
 // show stores the updates that show folded events, unless they are stored already. It adds the events that come back to comeBack.
-func (f *folds) show(ctx context.Context, folded []foldedEvent, comeBack map[*message]time.Duration) error {
+func (f *foldSettler) show(ctx context.Context, folded []foldedEvent, comeBack map[*message]time.Duration) error {
 	var events []foldedEvent // one for each pair
 	var requests []store.Request
 	known := make(map[string]bool)
@@ -274,7 +274,7 @@ func (u *updater) reportAgain(l life, c candidate, since store.Change) {
 }
 
 // report stores the reports about the flapping keys of folded events, unless the room has them. It adds to comeBack the events that come back.
-func (f *folds) report(ctx context.Context, folded []foldedEvent, comeBack map[*message]time.Duration) error {
+func (f *foldSettler) report(ctx context.Context, folded []foldedEvent, comeBack map[*message]time.Duration) error {
 	for _, one := range folded {
 		if _, isComing := f.reports.Get(one.request.Pair); isComing || !one.end.fold.Flaps {
 			continue

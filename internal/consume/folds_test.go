@@ -9,12 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
@@ -104,24 +100,6 @@ func TestAwaitingHasItsShare(t *testing.T) {
 	f.publish("notify.payments", `{"id": "1", "title": "disk is full", "key": "disk"}`)
 	f.requireOutcome("folded payments")
 	f.eventually("the stay ends", func() bool { return len(f.room.inRoom()) == 0 })
-}
-
-// TestFoldsInDigests counts folded events for digests if messages cannot show them.
-func TestFoldsInDigests(t *testing.T) {
-	t.Parallel()
-	batch := []settlement{{message: &message{Msg: new(nats.Msg), entry: new(room.Entry), about: about{category: "payments"}}, outcome: journal.Folded}}
-	testkit.Equal(t, len(dropCounter{showsFolds: true}.dropsOf(batch, alike(batch))), 0, "drops, if messages show folded events")
-	testkit.Equal(t, len(dropCounter{showsFolds: false}.dropsOf(batch, alike(batch))), 1, "drops, if messages do not")
-}
-
-// A count survives the header of an entry of the room.
-func TestCountRoundTrip(t *testing.T) {
-	t.Parallel()
-	count := store.Count{Folded: 36, Last: time.UnixMicro(1767322800000001).UTC(), Severity: event.SeverityCritical.Rank()}
-	testkit.Equal(t, countOf(countText(count)), count, "count")
-	testkit.Equal(t, countText(store.Count{}), "", "text of nothing")
-	testkit.Equal(t, seenOf(count), sink.Seen{Times: 37, Last: count.Last, Worst: event.SeverityCritical}, "what the message shows")
-	testkit.Equal(t, seenOf(countOf("x")), sink.Seen{}, "what an unreadable header shows")
 }
 
 // foldsInto folds each event into a message of its key. Until an update is stored for it, each message of receipts is uncounted, and may be

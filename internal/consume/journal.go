@@ -23,13 +23,21 @@ type Journal interface {
 	Record(category string, result journal.Result, level string, n int, entry func(i int, d journal.Detail) journal.Entry)
 }
 
+// Rules returns the limits of this instance: a part of [throttle.Limiter].
+type Rules interface{ Rules() *store.Rules }
+
+// Channels returns the channel of a delivery: a part of [sink.Sink].
+type Channels interface {
+	Destination(d sink.Delivery) string
+}
+
 // reporter reports what becomes of events: journal entries, debug lines and spans. Its methods may be called concurrently.
 type reporter struct {
 	reader   *reader
 	journal  Journal
-	throttle Throttle
+	limits   Rules
 	tracer   *tracing.Tracer // nil: events have no spans
-	sink     Sink            // names the channels of dropped events
+	channels Channels        // of dropped events
 	logger   *slog.Logger
 }
 
@@ -53,7 +61,7 @@ func (r *reporter) recordOutcomes(batch []settlement, of outcomes, round int64) 
 		entry := r.journalEntry(settled.message, settled.denial, settled.decided)
 		entry.Round = round
 		if settled.outcome == journal.Dropped {
-			entry.Channel = r.sink.Destination(sink.Delivery{Event: event.Event{Category: settled.about.category}})
+			entry.Channel = r.channels.Destination(sink.Delivery{Event: event.Event{Category: settled.about.category}})
 			entry.Reason = cmp.Or(entry.Reason, settled.refused)
 		}
 		if settled.fold != nil {
@@ -69,19 +77,29 @@ func (r *reporter) recordOutcomes(batch []settlement, of outcomes, round int64) 
 	})
 }
 
-func (r *reporter) recordSent(d *delivery, receipt string, decided time.Time) {
+// sent is an event that was posted.
+type sent struct {
+	*message
+	denial   *store.Denial // the denial of an event in shadow mode
+	resolves bool          // it resolves another event
+	channel  string
+	receipt  string
+	recorded time.Time // by this host's clock
+}
+
+func (r *reporter) recordSent(s sent) {
 	result := journal.Sent
-	if d.message.entry.IsReport() {
+	if s.entry.IsReport() {
 		result = journal.Steady
 	}
-	r.journal.Record(d.message.about.category, result, levelOf(d.denial), 1, func(_ int, detail journal.Detail) journal.Entry {
+	r.journal.Record(s.about.category, result, levelOf(s.denial), 1, func(_ int, detail journal.Detail) journal.Entry {
 		if detail != journal.Full {
-			return r.briefEntry(d.message)
+			return r.briefEntry(s.message)
 		}
-		entry := r.journalEntry(d.message, d.denial, decided)
-		entry.Channel, entry.Receipt = d.destination, sink.PostedAs(receipt)
-		if r.throttle.Rules().LimitsKey(d.message.about.category) {
-			entry.Key = d.message.about.key
+		entry := r.journalEntry(s.message, s.denial, s.recorded)
+		entry.Channel, entry.Receipt = s.channel, sink.PostedAs(s.receipt)
+		if r.limits.Rules().LimitsKey(s.about.category) {
+			entry.Key = s.about.key
 		}
 		return entry
 	})
@@ -90,34 +108,43 @@ func (r *reporter) recordSent(d *delivery, receipt string, decided time.Time) {
 // maxError is the maximum number of characters of a failed post's error in the journal.
 const maxError = 200
 
-// recordFailed records a failed post that will be retried.
-func (r *reporter) recordFailed(d *delivery, failure *sink.Error) {
-	if d.message.entry.IsReport() {
+// recordFailed records a failed post to a channel that will be retried.
+func (r *reporter) recordFailed(m *message, channel string, failure *sink.Error) {
+	if m.entry.IsReport() {
 		return
 	}
-	r.journal.Record(d.message.about.category, journal.Failed, "", 1, func(int, journal.Detail) journal.Entry {
-		entry := r.journalEntry(d.message, nil, time.Now())
-		entry.Channel, entry.Reason, entry.Error = d.destination, string(failure.Class), plain.Short(failure.Err.Error(), maxError)
+	r.journal.Record(m.about.category, journal.Failed, "", 1, func(int, journal.Detail) journal.Entry {
+		entry := r.journalEntry(m, nil, time.Now())
+		entry.Channel, entry.Reason, entry.Error = channel, string(failure.Class), plain.Short(failure.Err.Error(), maxError)
 		return entry
 	})
 }
 
-// recordMove records that an event or the parts of a body were stored in the room.
-func (r *reporter) recordMove(m *move) {
-	if m.message.entry.IsReport() {
+// moved is an event or a body that goes on in the room, for a reason.
+type moved struct {
+	*message
+	reason  room.Reason
+	denial  *store.Denial // if it waits for a slot; nil: not known
+	due     time.Time     // when it comes back, by the server's clock; zero: not known
+	channel string        // if it waits for its channel
+}
+
+// recordMoved records that an event or the parts of a body were stored in the room.
+func (r *reporter) recordMoved(m moved) {
+	if m.entry.IsReport() {
 		return
 	}
 	result := journal.Waiting
-	if m.goal.reason == room.Part {
+	if m.reason == room.Part {
 		result = journal.Split
 	}
-	r.journal.Record(m.message.about.category, result, levelOf(m.goal.denial), 1, func(int, journal.Detail) journal.Entry {
-		entry := r.journalEntry(m.message, m.goal.denial, time.Now())
+	r.journal.Record(m.about.category, result, levelOf(m.denial), 1, func(int, journal.Detail) journal.Entry {
+		entry := r.journalEntry(m.message, m.denial, time.Now())
 		if result == journal.Split {
 			return entry
 		}
-		entry.Reason, entry.Next, entry.Channel = string(m.goal.reason), m.due, m.goal.channel
-		if m.message.entry.Order.Action != room.Release { // the operator has not made it wait
+		entry.Reason, entry.Next, entry.Channel = string(m.reason), m.due, m.channel
+		if m.entry.Order.Action != room.Release { // the operator has not made it wait
 			entry.By = ""
 		}
 		return entry
@@ -135,7 +162,7 @@ func (r *reporter) journalEntry(m *message, denial *store.Denial, decided time.T
 	if m.about.cost > 1 {
 		entry.Cost = m.about.cost
 	}
-	entry.Revision = r.throttle.Rules().RevisionText()
+	entry.Revision = r.limits.Rules().RevisionText()
 	entry.By = m.entry.Order.By
 	if denial != nil && denial.Mute != nil {
 		mute := denial.Mute.Mute
@@ -204,25 +231,4 @@ func (r *reporter) traceDecision(c *candidate, by roundTrip, d *store.Decision, 
 		r.startSpan(c.message, c.received)
 	}
 	c.span.Decided(by.asked, by.answered, d.Verdict.String(), levelOf(denial), by.events)
-}
-
-func (m *message) producerSpan() tracing.Context { return tracing.Parse(m.published().TraceContext()) }
-
-// traceID returns the ID of the event's trace or of its producer's trace; "" if there is none.
-func (m *message) traceID() string {
-	if id := m.span.TraceID(); id != "" {
-		return id
-	}
-	return m.producerSpan().TraceID()
-}
-
-// traceparent names the event's current span, or else the span in which the event was last stored; "" if there is neither.
-func (m *message) traceparent() string { return cmp.Or(m.span.Traceparent(), m.entry.Trace) }
-
-// traced appends the ID of the event's trace to the attributes of a log line.
-func (m *message) traced(attributes ...any) []any {
-	if id := m.span.TraceID(); id != "" {
-		return append(attributes, "trace_id", id)
-	}
-	return attributes
 }

@@ -121,22 +121,22 @@ func TestDeadlineMovesOnConfirmation(t *testing.T) {
 	f.event("payments", "order-1")
 	m := f.taken(w, ackWait)
 
-	before := m.lease.deadline
+	before := m.lease.ends()
 	proxy.DropReplies(true)
 	testkit.Fails(t, "extension without a reply", w.settler.extend(t.Context(), m), nil)
-	if !m.lease.deadline.Equal(before) {
-		t.Errorf("deadline without a confirmation: got %v later, want no change", m.lease.deadline.Sub(before))
+	if !m.lease.ends().Equal(before) {
+		t.Errorf("deadline without a confirmation: got %v later, want no change", m.lease.ends().Sub(before))
 	}
 	proxy.DropReplies(false)
 	asked := time.Now()
 	testkit.NoError(t, w.settler.extend(t.Context(), m))
-	if m.lease.deadline.Before(asked.Add(ackWait)) || m.lease.deadline.After(time.Now().Add(ackWait)) {
-		t.Errorf("deadline: got %v after the request, want %v", m.lease.deadline.Sub(asked), ackWait)
+	if m.lease.ends().Before(asked.Add(ackWait)) || m.lease.ends().After(time.Now().Add(ackWait)) {
+		t.Errorf("deadline: got %v after the request, want %v", m.lease.ends().Sub(asked), ackWait)
 	}
 
-	m.lease.deadline = time.Now().Add(-time.Millisecond)
-	before = m.lease.deadline
-	if err := w.settler.extend(t.Context(), m); err == nil || !m.lease.deadline.Equal(before) {
+	m.lease.extend(time.Now(), -time.Millisecond)
+	before = m.lease.ends()
+	if err := w.settler.extend(t.Context(), m); err == nil || !m.lease.ends().Equal(before) {
 		t.Errorf("extension after the lease: got %v, want an error and no change", err)
 	}
 }
@@ -378,7 +378,7 @@ func TestLostAfterAnAttempt(t *testing.T) {
 		testkit.NoError(t, w.settler.streams.Layout().Stream.DeleteMsg(t.Context(), sequence))
 		attempted.grant, attempted.anew = &fakeGrant{id: "order-1", calls: f.calls}, true
 		w.settler.leaveLost(message, attempted)
-		w.settler.owing.waiting.Wait()
+		w.settler.awaitOwed()
 		if attempted.doubt.own {
 			f.requireHistory("order-1")
 		} else {

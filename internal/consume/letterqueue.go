@@ -38,6 +38,9 @@ func (q *letterQueue) start(ctx context.Context) {
 	q.queue.start(lettersAtOnce, func(l letter) { q.store(ctx, l) })
 }
 
+// close waits until all letters are stored or returned to their streams. No letter is added afterwards.
+func (q *letterQueue) close() { q.queue.close() }
+
 // add queues a letter or returns its message to its stream if the queue is full. A message larger than the bound is queued alone.
 func (q *letterQueue) add(l letter) {
 	size := int64(l.Size())

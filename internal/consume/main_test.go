@@ -196,22 +196,13 @@ func (f *fixture) newWorker(change func(*setup)) *Worker {
 	ctx, cancel := context.WithTimeout(f.Context(), patience)
 	defer cancel()
 	testkit.NoError(f, o.Streams.Find(ctx))
-	made := New(o.Options)
-	made.mover.replans.on = false // it would store messages of its own in the room
-	return made
+	return New(o.Options)
 }
 
 // start prepares and runs a worker, and stops it with the test.
 func (f *fixture) start(change func(*setup)) *running {
 	f.Helper()
 	return f.run(f.newWorker(change))
-}
-
-// held returns the bytes of the messages in hand.
-func (h *hand) held() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.bytes
 }
 
 func (f *fixture) run(w *Worker) *running {

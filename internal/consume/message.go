@@ -13,7 +13,9 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/messagesize"
+	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
@@ -271,4 +273,40 @@ func (r *reader) shownID(m *message) string {
 		m.about.shownID, m.about.cost = e.ShownID(), e.Cost
 	}
 	return m.about.shownID
+}
+
+// redelivered reports whether this message, or an earlier message of its event, may have been delivered before.
+func (m *message) redelivered(forgotten time.Time) bool {
+	return !m.attempted().IsZero() || m.meta.Timestamp.Before(forgotten)
+}
+
+func (m *message) producerSpan() tracing.Context { return tracing.Parse(m.published().TraceContext()) }
+
+// traceID returns the ID of the event's trace or of its producer's trace; "" if there is none.
+func (m *message) traceID() string {
+	if id := m.span.TraceID(); id != "" {
+		return id
+	}
+	return m.producerSpan().TraceID()
+}
+
+// traceparent names the event's current span, or else the span in which the event was last stored; "" if there is neither.
+func (m *message) traceparent() string { return cmp.Or(m.span.Traceparent(), m.entry.Trace) }
+
+// traced appends the ID of the event's trace to the attributes of a log line.
+func (m *message) traced(attributes ...any) []any {
+	if id := m.span.TraceID(); id != "" {
+		return append(attributes, "trace_id", id)
+	}
+	return attributes
+}
+
+// appendKey appends the state of the key of a message's event, if the event has a key.
+func (m *message) appendKey(keys []summary.Key) []summary.Key {
+	if m.about.pair == "" {
+		return keys
+	}
+	return append(keys, summary.Key{
+		Name: plain.Line(m.about.pair), At: m.entry.Origin.Stored, Firing: !m.about.resolves, Title: plain.Title(titleOf(m)),
+	})
 }

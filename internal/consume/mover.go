@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,9 +27,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
-// roomPatience is how long events keep their elements of the pool while the room does not answer. An answer takes milliseconds.
-const roomPatience = time.Second
-
 // mover stores moves in the room in the order of their arrival, and settles their messages. It drops an event that may not stay. Nothing
 // cuts it off: it returns what it cannot store to its stream. While the room does not answer, the mover tries one move at a time and returns
 // the other messages at once: nobody waits for the room.
@@ -46,6 +44,31 @@ type mover struct {
 	moves    chan *move
 	ended    sync.WaitGroup
 }
+
+// moverOptions configure a mover.
+type moverOptions struct {
+	Room     stay.Room
+	Settler  *settler
+	Refusals *refusals
+	Replans  *replanner
+	Queues   *channelQueues
+	Metrics  RoomMetrics
+	Logger   *slog.Logger
+}
+
+func newMover(o moverOptions) *mover {
+	return &mover{
+		streams: o.Settler.streams, room: o.Room, reader: o.Settler.reader, reporter: o.Settler.reporter, refusals: o.Refusals, replans: o.Replans,
+		settler: o.Settler, queues: o.Queues, metrics: o.Metrics, moves: make(chan *move, store.MaxBatch),
+		answers: roomAnswers{storing: oplog.NewCondition(o.Logger, "cannot store waiting events", "storing waiting events again")},
+	}
+}
+
+// failing returns why the event that was last to be stored was not; nil if it was.
+func (m *mover) failing() error { return m.answers.storing.Failing() }
+
+// watchLimits has waiting events planned anew whenever this worker has other limits, until the context ends.
+func (m *mover) watchLimits(ctx context.Context) { m.replans.watch(ctx) }
 
 // roomAnswers knows whether the room answers.
 type roomAnswers struct {
@@ -268,7 +291,7 @@ func (m *mover) settle(batch []*move) {
 	}
 	m.settler.settle(settled...)
 	for _, move := range stored {
-		m.reporter.recordMove(move)
+		m.reporter.recordMoved(moved{move.message, move.goal.reason, move.goal.denial, move.due, move.goal.channel})
 	}
 }
 

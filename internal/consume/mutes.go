@@ -7,9 +7,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
-	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/sink"
-	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
@@ -69,36 +67,4 @@ func (v *deliverer) dropMuted(l life, d *delivery) bool {
 	owed := d.admission.endUndelivered(l.ending())
 	v.settler.settleAfter(owed, settlement{message: d.message, outcome: journal.Dropped, denial: denial})
 	return true
-}
-
-// muteOf returns the text of the mute of a denial; "" for another denial.
-func muteOf(denial *store.Denial) string {
-	if denial == nil || denial.Mute == nil {
-		return ""
-	}
-	return denial.Mute.Text
-}
-
-// appendKey appends the state of the key of a message's event, if the event has a key.
-func (m *message) appendKey(keys []summary.Key) []summary.Key {
-	if m.about.pair == "" {
-		return keys
-	}
-	return append(keys, summary.Key{
-		Name: plain.Line(m.about.pair), At: m.entry.Origin.Stored, Firing: !m.about.resolves, Title: plain.Title(titleOf(m)),
-	})
-}
-
-// endsUnderMutes returns what the resolved events of a batch change in the reports about mutes: their keys no longer fire.
-func (s *settler) endsUnderMutes(batch []settlement) (ended []summary.Drop) {
-	for i := range batch {
-		m := batch[i].message
-		if !m.about.resolves || m.about.pair == "" {
-			continue
-		}
-		for _, text := range s.mutes.UnreportedMutes(m.about.category) {
-			ended = append(ended, summary.Drop{Category: m.about.category, Mute: text, Keys: m.appendKey(nil)})
-		}
-	}
-	return ended
 }

@@ -104,7 +104,8 @@ func TestBoundOfThePost(t *testing.T) {
 		"nothing was confirmed":              {event.StatusFiring, time.Time{}, ends},
 		"it resolves":                        {event.StatusResolved, ends.Add(-time.Second), ends},
 	}, func(t *testing.T, test boundCase) {
-		d := &delivery{message: &message{lease: lease{deadline: ends}}, event: event.Event{Key: "k", Status: test.status}}
+		d := &delivery{message: new(message), event: event.Event{Key: "k", Status: test.status}}
+		d.message.lease.extend(ends, 0)
 		check, _ := muteCheck{mutes: &fakeMutes{confirmed: test.confirmed}}.ofPost(d)
 		testkit.Equal(t, testkit.Must(check(t.Context()))(t), test.want, "by when the post must begin")
 	})

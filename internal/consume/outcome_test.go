@@ -3,7 +3,6 @@ package consume
 import (
 	"cmp"
 	"context"
-	"log/slog"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -283,13 +282,6 @@ func TestOutcomesAreLogged(t *testing.T) {
 	f.log.WantCount(t, 1, `id=sent-1 category=payments outcome=sent`)
 	f.log.WantCount(t, 1, `id=dropped-1 category=payments.full outcome=dropped limit_level=category`)
 	f.log.WantCount(t, 1, `id=dead-1 category=payments outcome=dead`)
-}
-
-// TestNoEventIsDecodedForTheLog has no debug lines, and a settlement without a message to decode.
-func TestNoEventIsDecodedForTheLog(t *testing.T) {
-	t.Parallel()
-	r := &reporter{logger: slog.New(slog.DiscardHandler)}
-	r.logOutcomes(settlement{outcome: journal.Dropped})
 }
 
 // TestShutdownLogsNoRecovery stops a worker during two faults. The end of its deliveries is no recovery. The event that waits for another attempt

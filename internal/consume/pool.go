@@ -123,3 +123,6 @@ func (p *pool) close() {
 	p.working.Wait()
 	close(p.tasks)
 }
+
+// roomPatience is how long events keep their elements of the pool while the room does not answer. An answer takes milliseconds.
+const roomPatience = time.Second

@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/consume/health"
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
@@ -103,7 +102,7 @@ func (p *puller) pull(ctx context.Context, from source, consumer func() jetstrea
 			return err
 		}
 		to := consumer()
-		var got received
+		var got taken
 		err := p.ask(ctx, requests, to, demand)
 		if err == nil {
 			got, err = p.receive(ctx, requests, from, demand/2)
@@ -130,8 +129,8 @@ func (p *puller) drain(ctx context.Context, requests *stream.Requests, from sour
 	}
 }
 
-// received is what came of requests for messages.
-type received struct {
+// taken is what came of requests for messages.
+type taken struct {
 	messages int
 	handing  time.Duration // how long the messages waited to be passed on
 	full     bool          // as many came as the requests admit: the server may have more
@@ -159,7 +158,7 @@ func (p *puller) ask(ctx context.Context, requests *stream.Requests, consumer je
 func (p *puller) wait() time.Duration { return min(pollTime, p.settler.lease/4) }
 
 // receive passes messages on, until the server may send only a few more messages or bytes, or has no more. If few is 0, it receives all.
-func (p *puller) receive(ctx context.Context, requests *stream.Requests, from source, few int) (got received, err error) {
+func (p *puller) receive(ctx context.Context, requests *stream.Requests, from source, few int) (got taken, err error) {
 	by := &pullRequest{source: from}
 	for requests.Left() > few {
 		msg, request, err := requests.Receive(p.wait())
@@ -208,7 +207,7 @@ func (p *puller) pass(ctx context.Context, requests *stream.Requests, msg *nats.
 
 // nextDemand doubles the demand after messages that were passed on in a small part of the acknowledgement wait, if there may be more. It
 // lowers the demand after messages that waited for a large part of the acknowledgement wait.
-func nextDemand(demand int, got received, ackWait time.Duration) int {
+func nextDemand(demand int, got taken, ackWait time.Duration) int {
 	switch {
 	case got.handing > ackWait/8:
 		return max(smallestDemand, demand/4)
@@ -248,7 +247,7 @@ func (p *puller) pullQueue(ctx context.Context, from source) error {
 		case free == 0:
 			continue
 		}
-		var got received
+		var got taken
 		if err = p.ask(ctx, requests, consumer, free); err == nil {
 			got, err = p.receive(ctx, requests, from, 0)
 		}
@@ -333,55 +332,4 @@ func (p *puller) pullFailed(ctx context.Context, consumer jetstream.Consumer, er
 		return p.streams.Find(ctx)
 	}
 	return p.streams.Connection.Sleep(ctx, 100*time.Millisecond)
-}
-
-// Bounds of the messages in a worker's hand: fetched and not yet settled, returned or lost.
-const (
-	mostInHand   = 8 << 20 // bytes of all messages in hand
-	messageBytes = 1 << 10 // overhead of a message beside its subject, headers and body
-	headerBytes  = 150     // overhead of a header beside its name and values, in a map
-)
-
-// hand bounds the bytes of the messages in hand. A very large message needs only a free half of the bound: small messages never leave more.
-type hand struct {
-	mu    sync.Mutex
-	bytes int
-	freed chan struct{} // closed when a message leaves; nil: nobody waits
-}
-
-// take waits until a message fits. It does not wait after the end of the context, since the worker then requests no more messages.
-func (h *hand) take(ctx context.Context, m *message) {
-	weight := m.Size()
-	needed := min(weight, mostInHand/2)
-	for {
-		h.mu.Lock()
-		if h.bytes+needed <= mostInHand || ctx.Err() != nil {
-			h.bytes += weight
-			m.hand = h
-			m.weight.Store(int64(weight))
-			h.mu.Unlock()
-			return
-		}
-		if h.freed == nil {
-			h.freed = make(chan struct{})
-		}
-		freed := h.freed
-		h.mu.Unlock()
-		await.Ready(ctx, freed)
-	}
-}
-
-// leaveHand records that a message is settled, returned or lost. It may be called again.
-func (m *message) leaveHand() {
-	weight := int(m.weight.Swap(0))
-	if weight == 0 {
-		return
-	}
-	m.hand.mu.Lock()
-	defer m.hand.mu.Unlock()
-	m.hand.bytes -= weight
-	if m.hand.freed != nil {
-		close(m.hand.freed)
-		m.hand.freed = nil
-	}
 }

@@ -32,7 +32,7 @@ func TestNextDemand(t *testing.T) {
 		"at the largest":                        {largestDemand, true, 0, largestDemand},
 		"just below the largest":                {largestDemand - 1, true, 0, largestDemand},
 	} {
-		got := received{full: test.full, handing: test.handing}
+		got := taken{full: test.full, handing: test.handing}
 		testkit.Equal(t, nextDemand(test.demand, got, ackWait), test.want, "%s: next demand", name)
 	}
 }

@@ -20,14 +20,14 @@ const mostUnserved = 4096
 // channelQueues knows which channels' queues in the room this worker pulls from. Its methods may be called concurrently.
 type channelQueues struct {
 	streams  *stream.Client
-	sink     Sink
+	named    func() []string // the channels of the settings
 	logger   *slog.Logger
 	served   sync.Map    // tokens of the channels whose queues are served: the channel, "" if not known
 	unserved chan source // queues waiting for a puller
 }
 
-func newChannelQueues(streams *stream.Client, by Sink, logger *slog.Logger) *channelQueues {
-	return &channelQueues{streams: streams, sink: by, logger: logger, unserved: make(chan source, mostUnserved)}
+func newChannelQueues(streams *stream.Client, named func() []string, logger *slog.Logger) *channelQueues {
+	return &channelQueues{streams: streams, named: named, logger: logger, unserved: make(chan source, mostUnserved)}
 }
 
 // serve has a channel's queue served, once.
@@ -44,7 +44,7 @@ const lookedAtOnce = 16
 // in the room. A token with forged messages alone has no queue: each queue takes a consumer. It calls take from one goroutine at a time.
 func (q *channelQueues) each(ctx context.Context, take func(source)) {
 	var known []string
-	for _, channel := range q.sink.Destinations() {
+	for _, channel := range q.named() {
 		queue := queueOf(channel)
 		known = append(known, queue.token)
 		take(queue)

@@ -125,8 +125,9 @@ func TestReplanInOnePass(t *testing.T) {
 		testkit.Must(f.js.PublishMsgAsync(m))(t)
 	}
 	<-f.js.PublishAsyncComplete()
+	waits := stay.Waits{Streams: w.streams, Room: f.room, Decoder: testDecoder}
 	testkit.Await(t, "the events are planned anew", func() error {
-		return w.mover.replans.waits.Advance(t.Context(), func(e delayed.Event) bool { return e.Entry.Limits == "older" })
+		return waits.Advance(t.Context(), func(e delayed.Event) bool { return e.Entry.Limits == "older" })
 	})
 	testkit.Equal(t, len(f.room.inRoom()), events, "events that are due in their queues")
 	f.eventually("no event waits for its slot", func() bool { return len(f.waiting(room.Slot)) == 0 })

@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -23,12 +24,19 @@ import (
 // that other limits have planned, the oldest first. These events are decided and, if a limit denies them, planned anew in the order of their
 // queues. A worker that stores a plan of older limits afterwards stores another request.
 type replanner struct {
-	throttle Throttle
-	waits    stay.Waits
-	streams  *stream.Client
-	settler  *settler
-	failing  *oplog.Condition
-	on       bool // some events may wait for slots
+	limits  Rules
+	waits   stay.Waits
+	streams *stream.Client
+	settler *settler
+	failing *oplog.Condition
+	on      bool // some events may wait for slots
+}
+
+func newReplanner(limits Rules, settler *settler, waits stay.Waits, on bool, logger *slog.Logger) *replanner {
+	return &replanner{
+		limits: limits, waits: waits, streams: settler.streams, settler: settler, on: on,
+		failing: oplog.NewCondition(logger, "cannot replan waiting events", "replanning waiting events again"),
+	}
 }
 
 const (
@@ -49,7 +57,7 @@ func (r *replanner) watch(ctx context.Context) {
 	}
 	var known *store.Rules
 	for isRunning := true; isRunning; isRunning = await.For(ctx, rulesEvery) {
-		if rules := r.throttle.Rules(); rules != known && r.streams.Connection.Conn.IsConnected() && r.publish(ctx, rules) == nil {
+		if rules := r.limits.Rules(); rules != known && r.streams.Connection.Conn.IsConnected() && r.publish(ctx, rules) == nil {
 			known = rules
 		}
 	}
@@ -57,7 +65,7 @@ func (r *replanner) watch(ctx context.Context) {
 
 // stored requests new plans if an event of a category was stored with a plan of other limits, or of limits that are not known.
 func (r *replanner) stored(category, plan string) {
-	if rules := r.throttle.Rules(); r.on && rules.Plan(category) != plan {
+	if rules := r.limits.Rules(); r.on && rules.Plan(category) != plan {
 		_ = r.publish(context.Background(), rules) // the condition reports a failure
 	}
 }
@@ -83,7 +91,7 @@ func (r *replanner) asked(m *message) bool {
 }
 
 func (r *replanner) replan(ctx context.Context, m *message) {
-	rules := r.throttle.Rules()
+	rules := r.limits.Rules()
 	if !rules.Reaches(m.Header.Get(room.HeaderLimits)) && r.streams.Clock.Since(m.meta.Timestamp) < reachedWithin {
 		r.settler.nak(m, rulesEvery)
 		return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/plain"
+	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -66,8 +68,14 @@ type settler struct {
 	reporter *reporter
 	stays    *stays
 	drops    dropCounter
-	mutes    Mutes
+	mutes    UnreportedMutes
 	metrics  EventMetrics
+}
+
+// UnreportedMutes returns the texts of the mutes that cover a category, and of past ones whose reports may not be posted yet: a part of the mutes
+// of a [throttle.Limiter].
+type UnreportedMutes interface {
+	UnreportedMutes(category string) []string
 }
 
 type letterStore struct {
@@ -82,17 +90,31 @@ type owing struct {
 }
 
 type dropCounter struct {
-	count      func([]summary.Drop) (round int64) // see Options.Drops
-	showsFolds bool                               // see Options.ShowsFolds
+	count      func([]summary.Drop) (round int64)
+	showsFolds bool // see settlerOptions.ShowsFolds
 }
 
-func newSettler(o Options, reader *reader, reporter *reporter, stays *stays) *settler {
+// settlerOptions configure a settler.
+type settlerOptions struct {
+	Streams    *stream.Client
+	Reader     *reader
+	Reporter   *reporter
+	Stays      *stays
+	Mutes      UnreportedMutes
+	Drops      func([]summary.Drop) (round int64) // counts dropped events once their settlement is confirmed (summary.Counter.Add)
+	ShowsFolds bool                               // messages show what is folded into them; else the digests count it
+	Metrics    EventMetrics
+	Letters    deadletters.Metrics
+	Logger     *slog.Logger
+}
+
+func newSettler(o settlerOptions) *settler {
 	letters := deadletters.NewWriter(deadletters.WriterOptions{
-		Streams: o.Streams, MaxBody: o.Decoder.MaxBytes, Metrics: o.Metrics.Letters, Logger: o.Logger,
+		Streams: o.Streams, MaxBody: o.Reader.MaxBytes, Metrics: o.Letters, Logger: o.Logger,
 	})
 	s := &settler{
-		streams: o.Streams, lease: o.Streams.Layout().AckWait(), tally: newTally(o.Streams.Connection.Conn, o.Metrics.Events),
-		reader: reader, reporter: reporter, stays: stays, mutes: o.Limits.Mutes, metrics: o.Metrics.Events,
+		streams: o.Streams, lease: o.Streams.Layout().AckWait(), tally: newTally(o.Streams.Connection.Conn, o.Metrics),
+		reader: o.Reader, reporter: o.Reporter, stays: o.Stays, mutes: o.Mutes, metrics: o.Metrics,
 		letters: letterStore{letters, oplog.NewCondition(o.Logger, "cannot store dead letters", "storing dead letters again")},
 		owing:   owing{stopping: make(chan struct{})},
 		drops:   dropCounter{o.Drops, o.ShowsFolds},
@@ -108,15 +130,24 @@ func newSettler(o Options, reader *reader, reporter *reporter, stays *stays) *se
 	return s
 }
 
+// start begins to end stays.
+func (s *settler) start() { s.stays.start() }
+
+// failing returns why the dead letter that was last to be stored was not; nil if it was.
+func (s *settler) failing() error { return s.letters.health.Failing() }
+
 // close waits until all messages are acknowledged or returned, and reported. It gives up when the context ends.
 func (s *settler) close(ctx context.Context) {
 	close(s.owing.stopping)
-	s.owing.waiting.Wait()
+	s.awaitOwed()
 	s.settlers.Close(ctx)
 	s.letters.writer.Close()
 	s.stays.leaving.close()
 	_ = s.streams.Connection.Conn.FlushWithContext(ctx)
 }
+
+// awaitOwed waits for the goroutines that settle a message, or return its slots, later.
+func (s *settler) awaitOwed() { s.owing.waiting.Wait() }
 
 // tally counts each settlement that the server has confirmed once. Its methods may be called concurrently.
 type tally struct {
@@ -148,6 +179,9 @@ const mostRemembered = 2 * stream.MaxAckPending
 func (t *tally) knows(m *message) bool {
 	return t.remembered.Len() > 0 && t.remembered.Contains(storedAs(m))
 }
+
+// knows reports whether the event of a message has ended here: see tally.
+func (s *settler) knows(m *message) bool { return s.tally.knows(m) }
 
 // patientFor is for how many acknowledgement waits a settler waits for a confirmation. After that, a redelivery settles the message.
 const patientFor = 4
@@ -193,22 +227,23 @@ func (s *settler) confirmed(batch []settlement, failed time.Time) {
 }
 
 // countSent counts an event whose delivery this worker was the first to record. Its message may be settled more than once.
-func (s *settler) countSent(d *delivery) {
-	if d.message.entry.IsReport() {
+func (s *settler) countSent(e sent) {
+	m := e.message
+	if m.entry.IsReport() {
 		return
 	}
 	// What waited for a slot is late by intent. In its channel's queue it is not known of an event whether it did.
-	if m := d.message; !m.waited() && (!m.holdsSlots() || s.reporter.reader.delay(m.about.category) == 0) {
+	if !m.waited() && (!m.holdsSlots() || s.reader.delay(m.about.category) == 0) {
 		s.metrics.EventAge(s.streams.Clock.Since(m.entry.Since), m.span.TraceID())
 	}
-	if d.event.Resolves() && d.message.entry.Order.Action == "" {
+	if e.resolves && m.entry.Order.Action == "" {
 		s.metrics.Resolved("paired")
-		if ended := s.endsUnderMutes([]settlement{{message: d.message}}); len(ended) > 0 {
+		if ended := s.endsUnderMutes([]settlement{{message: m}}); len(ended) > 0 {
 			s.drops.count(ended)
 		}
 	}
-	s.metrics.Event(d.message.about.category, string(journal.Sent), 1)
-	s.reporter.logOutcomes(settlement{message: d.message, outcome: journal.Sent, denial: d.denial})
+	s.metrics.Event(m.about.category, string(journal.Sent), 1)
+	s.reporter.logOutcomes(settlement{message: m, outcome: journal.Sent, denial: e.denial})
 }
 
 // kind is the key by which outcomes are counted together.
@@ -331,21 +366,21 @@ func (s *settler) settleAfter(owed <-chan struct{}, settled settlement) {
 	})
 }
 
-func (s *settler) expire(l life, d *delivery) {
-	owed := d.admission.endUndelivered(l.ending())
+func (s *settler) expire(l life, m *message, a admission) {
+	owed := a.endUndelivered(l.ending())
 	failpoint.Reach(failpoint.AfterReturn)
-	s.settleAfter(owed, settlement{message: d.message, outcome: journal.Expired})
+	s.settleAfter(owed, settlement{message: m, outcome: journal.Expired})
 }
 
 // endedElsewhere ends a delivery whose message another worker has ended meanwhile. The server delivered the message again before it handled that
 // worker's late ack. The error says that the stream does not answer.
-func (s *settler) endedElsewhere(l life, d *delivery) (ended bool, err error) {
-	if !mayHaveEnded(d.message, d.admission) {
+func (s *settler) endedElsewhere(l life, m *message, a admission) (ended bool, err error) {
+	if !mayHaveEnded(m, a) {
 		return false, nil
 	}
-	ended, err = s.isGone(l.working, storedAs(d.message))
+	ended, err = s.isGone(l.working, storedAs(m))
 	if ended {
-		s.leaveEnded(d.message, d.admission)
+		s.leaveEnded(m, a)
 	}
 	return ended, err
 }
@@ -457,4 +492,55 @@ func (s *settler) extend(ctx context.Context, m *message) error {
 	}
 	m.lease.extend(asked, s.lease)
 	return nil
+}
+
+// withoutRecord returns the settlement of an event that is only looked up and has no delivery record.
+func withoutRecord(m *message) settlement {
+	if m.entry.Order.Action == room.Drop {
+		return settlement{message: m, outcome: journal.Dropped, denial: store.DeniedByOperator}
+	}
+	return settlement{message: m, outcome: journal.Expired}
+}
+
+// muteOf returns the text of the mute of a denial; "" for another denial.
+func muteOf(denial *store.Denial) string {
+	if denial == nil || denial.Mute == nil {
+		return ""
+	}
+	return denial.Mute.Text
+}
+
+// endsUnderMutes returns what the resolved events of a batch change in the reports about mutes: their keys no longer fire.
+func (s *settler) endsUnderMutes(batch []settlement) (ended []summary.Drop) {
+	for i := range batch {
+		m := batch[i].message
+		if !m.about.resolves || m.about.pair == "" {
+			continue
+		}
+		for _, text := range s.mutes.UnreportedMutes(m.about.category) {
+			ended = append(ended, summary.Drop{Category: m.about.category, Mute: text, Keys: m.appendKey(nil)})
+		}
+	}
+	return ended
+}
+
+// settle has messages acknowledged, and their outcomes counted once the server has confirmed the acknowledgement.
+func (s *settler) settle(settled ...settlement) {
+	now := time.Now()
+	for i := range settled {
+		settled[i].decided = now
+		if settled[i].entry.IsReport() {
+			settled[i].outcome = ""
+		}
+		s.reporter.trace(settled[i].message, now)
+		settled[i].leaveHand()
+	}
+	s.settlers.Acknowledge(settled...)
+}
+
+func levelOf(denial *store.Denial) string {
+	if denial == nil {
+		return ""
+	}
+	return denial.Level
 }

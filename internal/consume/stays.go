@@ -83,10 +83,11 @@ type refusals struct {
 	delay   func(category string) time.Duration // see reader
 	crowds  *expiring.Map[string, string]       // by category or crowd: why its events may not wait (journal.TooMany, journal.TooLate)
 	metrics RoomMetrics
+	now     func() time.Time
 }
 
-func newRefusals(delay func(string) time.Duration, metrics RoomMetrics) *refusals {
-	return &refusals{delay: delay, crowds: expiring.New[string, string](mostRefusals, time.Now), metrics: metrics}
+func newRefusals(delay func(string) time.Duration, metrics RoomMetrics, now func() time.Time) *refusals {
+	return &refusals{delay: delay, crowds: expiring.New[string, string](mostRefusals, now), metrics: metrics, now: now}
 }
 
 // crowd returns the key of a first level's events that wait in the room for a reason. No category has such a name.
@@ -94,12 +95,12 @@ func crowd(reason room.Reason, first string) string { return string(reason) + " 
 
 // addLate remembers for refusedFor that the slots of a category open too late.
 func (r *refusals) addLate(category string) {
-	r.crowds.Put(category, journal.TooLate, time.Now().Add(refusedFor))
+	r.crowds.Put(category, journal.TooLate, r.now().Add(refusedFor))
 }
 
 // addCrowded remembers for refusedFor that too many events wait. The key is a category or a crowd.
 func (r *refusals) addCrowded(key string) {
-	r.crowds.Put(key, journal.TooMany, time.Now().Add(refusedFor))
+	r.crowds.Put(key, journal.TooMany, r.now().Add(refusedFor))
 }
 
 // crowded reports whether the room has just refused an event of a first level that was to wait for a reason.

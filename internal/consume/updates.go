@@ -34,11 +34,21 @@ type UpdatePacer interface {
 	PauseUpdates(ctx context.Context, d time.Duration)
 }
 
+// UpdateSink updates messages: a part of [sink.Sink]. Its methods may be called concurrently.
+type UpdateSink interface {
+	Destination(d sink.Delivery) string
+
+	// Updatable reports whether the message of a receipt can be updated. Update changes the message to show that d has resolved it. Update may
+	// be repeated; a failure is a *sink.Error, which is Rejected if the message can never be updated.
+	Updatable(receipt string) bool
+	Update(ctx context.Context, d sink.Delivery, receipt string) error
+}
+
 // updateStates knows which states of messages are shown and are to be shown.
 type updateStates struct {
 	UpdatePacer
 	Folds
-	steadyAfter time.Duration // see Options.Flap
+	steadyAfter time.Duration // see updaterOptions.Flap
 }
 
 // updater makes the updates of posted messages. Each of them is an entry of the room, which survives kills, and in which a newer state of the
@@ -46,7 +56,7 @@ type updateStates struct {
 type updater struct {
 	streams     *stream.Client
 	room        stay.Room
-	sink        Sink
+	sink        UpdateSink
 	states      updateStates
 	sendTimeout time.Duration
 	reader      *reader
@@ -63,10 +73,27 @@ type updateLog struct {
 	*slog.Logger
 }
 
-func newUpdater(o Options, reader *reader, reporter *reporter, settler *settler, pool *pool) *updater {
+// updaterOptions configure an updater.
+type updaterOptions struct {
+	Streams     *stream.Client
+	Room        stay.Room
+	Sink        UpdateSink
+	Pacer       UpdatePacer
+	Folds       Folds
+	Flap        time.Duration // how long a flapping key has not changed when it is steady
+	SendTimeout time.Duration // longest duration of a request
+	Concurrency int           // posts to one channel at once: a fourth of the updates at once
+	Settler     *settler
+	Pool        *pool
+	Metrics     RoomMetrics
+	Logger      *slog.Logger
+}
+
+func newUpdater(o updaterOptions) *updater {
 	return &updater{
-		streams: o.Streams, room: o.Limits.Room, sink: o.Sink, states: updateStates{o.Updates, o.Limits.Folds, o.Flap}, sendTimeout: o.SendTimeout, reader: reader, reporter: reporter,
-		settler: settler, pool: pool, metrics: o.Metrics.Room, permits: make(chan struct{}, 4*o.Concurrency),
+		streams: o.Streams, room: o.Room, sink: o.Sink, states: updateStates{o.Pacer, o.Folds, o.Flap}, sendTimeout: o.SendTimeout,
+		reader: o.Settler.reader, reporter: o.Settler.reporter, settler: o.Settler, pool: o.Pool, metrics: o.Metrics,
+		permits: make(chan struct{}, 4*o.Concurrency),
 		log: updateLog{
 			storing: oplog.NewCondition(o.Logger, "cannot store updates of messages", "storing updates of messages again"),
 			making:  oplog.NewCondition(o.Logger, "updates of messages fail: retrying", "updates of messages work again"),
@@ -74,6 +101,9 @@ func newUpdater(o Options, reader *reader, reporter *reporter, settler *settler,
 		},
 	}
 }
+
+// failing returns why the update that was last to be stored was not; nil if it was.
+func (u *updater) failing() error { return u.log.storing.Failing() }
 
 // change is a state that a posted message is to show: how an event changes it.
 type change struct {
@@ -252,6 +282,8 @@ const (
 	longestReserved = time.Hour
 	// updateBackoff is the time between two attempts at an update.
 	updateBackoff = 10 * time.Second
+	// shortWaits are not worth another entry in the room.
+	shortWaits = time.Second
 )
 
 // start begins the update of an entry of the room, or returns the entry to the room if too many are under way: it never blocks.
@@ -263,7 +295,7 @@ func (u *updater) start(l life, m *message) {
 			u.update(l, m)
 		})
 	default:
-		u.settler.nak(m, jitter(pollTime))
+		u.settler.nak(m, jitter(shortWaits))
 	}
 }
 
@@ -319,7 +351,7 @@ func (u *updater) attempt(l life, m *message, e event.Event, state pacing.Update
 		d.Event.Status, d.Event.Time = event.StatusResolved, store.Change(m.entry.Steady).At()
 	}
 	failpoint.Reach(failpoint.BeforeUpdate)
-	failure := failureOf(u.sink.Update(m.span.In(l.working), d, m.entry.Receipt), u.sink.Destination(d))
+	failure := sink.FailureOf(u.sink.Update(m.span.In(l.working), d, m.entry.Receipt), u.sink.Destination(d))
 	if failure == nil {
 		failpoint.Reach(failpoint.AfterShow)
 	}
@@ -354,7 +386,7 @@ func (u *updater) giveUp(m *message, err error, owed <-chan struct{}) {
 
 // wait keeps an entry in the room for a time. A newer state may take its place meanwhile.
 func (u *updater) wait(l life, m *message, e event.Event, d time.Duration) {
-	if d <= pollTime {
+	if d <= shortWaits {
 		u.settler.nak(m, max(d, 0))
 		return
 	}

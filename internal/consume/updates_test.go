@@ -258,7 +258,7 @@ func TestOneReportOfAKey(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	w := f.prepared(func(o *setup) { o.Flap = 20 * time.Minute })
-	w.settler.stays.start()
+	w.settler.start()
 	for _, isReport := range []bool{false, false, true} {
 		f.status(event.StatusFiring)
 		m := f.taken(w, patience)
@@ -270,7 +270,7 @@ func TestOneReportOfAKey(t *testing.T) {
 		}
 		testkit.Must(w.decider.deliverer.updater.keepReport(t.Context(), m, e, change))(t)
 	}
-	w.settler.stays.leaving.close()
+	w.settler.close(t.Context())
 	testkit.Equal(t, len(f.waiting(room.Steady)), 1, "reports")
 	testkit.Equal(t, len(f.room.inRoom()), 1, "stays")
 }

@@ -52,7 +52,7 @@ func (i *intake) decode(l life, batch []*message) (candidates []candidate) {
 			m.leaveHand()
 			continue
 		}
-		if m.meta.NumDelivered > 1 && i.settler.tally.knows(m) {
+		if m.meta.NumDelivered > 1 && i.settler.knows(m) {
 			settled = append(settled, settlement{message: m})
 			continue
 		}
@@ -295,8 +295,9 @@ func (v *deliverer) record(l life, d *delivery, receipt string) {
 	newly, owed := d.admission.grant.Finish(l.ending(), receipt)
 	failpoint.Reach(failpoint.AfterRecord)
 	if newly {
-		v.settler.countSent(d)
-		defer v.reporter.recordSent(d, receipt, time.Now()) // once the message is handed over to be acknowledged
+		posted := sent{d.message, d.denial, d.event.Resolves(), d.destination, receipt, time.Now()}
+		v.settler.countSent(posted)
+		defer v.reporter.recordSent(posted) // once the message is handed over to be acknowledged
 	}
 	if d.unshown.any() {
 		v.settler.nak(d.message, jitter(misconfiguredBackoff))
@@ -317,7 +318,7 @@ func (v *deliverer) failed(l life, d *delivery, failure *sink.Error) (delay time
 		v.reject(l, d, failure)
 		return 0, false
 	}
-	v.reporter.recordFailed(d, failure)
+	v.reporter.recordFailed(d.message, d.destination, failure)
 	switch failure.Class {
 	case sink.RateLimited:
 		v.lanes.Pause(l.working, d.destination, failure.RetryAfter)
@@ -354,18 +355,4 @@ func (v *deliverer) end(d *delivery) {
 	v.leases.remove(d)
 	v.health.Leave(d.destination, d)
 	v.stepOut(d)
-}
-
-// settle has messages acknowledged, and their outcomes counted once the server has confirmed the acknowledgement.
-func (s *settler) settle(settled ...settlement) {
-	now := time.Now()
-	for i := range settled {
-		settled[i].decided = now
-		if settled[i].entry.IsReport() {
-			settled[i].outcome = ""
-		}
-		s.reporter.trace(settled[i].message, now)
-		settled[i].leaveHand()
-	}
-	s.settlers.Acknowledge(settled...)
 }

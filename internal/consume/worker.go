@@ -19,7 +19,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/summary"
-	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
@@ -38,6 +37,7 @@ type Options struct {
 	SendTimeout time.Duration                       // maximum duration of Sink.Send
 	Pace        time.Duration                       // minimum time between two messages to a destination; deliveries then keep their order; 0: none
 	Delay       func(category string) time.Duration // how long a denied event may wait for a slot; nil: none may
+	Replans     bool                                // events that wait for slots are planned anew after a change of their limits
 	Fold        func(category string) time.Duration // how old the message may be into which an event of its key is folded; nil: none is
 	Flap        time.Duration                       // how long a flapping key has not changed when it is steady; 0: no key is flapping
 	ShowsFolds  bool                                // messages can be updated, so that they show what is folded into them; else digests count it
@@ -88,33 +88,34 @@ func (o Options) complete() Options {
 
 // New returns a worker that does not run yet.
 func New(o Options) *Worker {
-	mayDelay := o.Delay != nil
 	o = o.complete()
 	reader := &reader{Decoder: o.Decoder, streams: o.Streams, maxAge: o.MaxAge, delay: o.Delay, fold: o.Fold, flaps: o.Flap > 0}
 	reporter := &reporter{
-		reader: reader, journal: o.Journal, throttle: o.Limits.Throttle, tracer: o.Tracer, sink: o.Sink, logger: o.Logger,
+		reader: reader, journal: o.Journal, limits: o.Limits.Throttle, tracer: o.Tracer, channels: o.Sink, logger: o.Logger,
 	}
-	refusals, stays := newRefusals(o.Delay, o.Metrics.Room), newStays(o.Limits.Room, o.Streams.Names)
-	queues, faults, inbox, pool := newChannelQueues(o.Streams, o.Sink, o.Logger), health.New[*delivery](o.Logger), newInbox(), newPool(o.Concurrency)
-	settler := newSettler(o, reader, reporter, stays)
+	refusals := newRefusals(o.Delay, o.Metrics.Room, time.Now)
+	queues, faults, inbox, pool := newChannelQueues(o.Streams, o.Sink.Destinations, o.Logger), health.New[*delivery](o.Logger), newInbox(), newPool(o.Concurrency)
+	settler := newSettler(settlerOptions{
+		Streams: o.Streams, Reader: reader, Reporter: reporter, Stays: newStays(o.Limits.Room, o.Streams.Names), Mutes: o.Limits.Mutes, Drops: o.Drops,
+		ShowsFolds: o.ShowsFolds, Metrics: o.Metrics.Events, Letters: o.Metrics.Letters, Logger: o.Logger,
+	})
 	letters := newLetterQueue(settler)
-	replans := &replanner{
-		throttle: o.Limits.Throttle, streams: o.Streams, settler: settler, on: mayDelay,
-		waits:   stay.Waits{Streams: o.Streams, Room: o.Limits.Room, Decoder: o.Decoder},
-		failing: oplog.NewCondition(o.Logger, "cannot replan waiting events", "replanning waiting events again"),
-	}
-	recounts := stay.NewRecounter(replans.waits, o.Logger)
+	waits := stay.Waits{Streams: o.Streams, Room: o.Limits.Room, Decoder: o.Decoder}
+	replans := newReplanner(o.Limits.Throttle, settler, waits, o.Replans, o.Logger)
+	recounts := stay.NewRecounter(waits, o.Logger)
 	o.Limits.Room = stay.WatchedRoom{Room: o.Limits.Room, Refused: recounts.Add}
-	mover := &mover{
-		streams: o.Streams, room: o.Limits.Room, reader: reader, reporter: reporter, refusals: refusals, replans: replans, settler: settler,
-		queues: queues, metrics: o.Metrics.Room, moves: make(chan *move, store.MaxBatch),
-		answers: roomAnswers{storing: oplog.NewCondition(o.Logger, "cannot store waiting events", "storing waiting events again")},
-	}
+	mover := newMover(moverOptions{
+		Room: o.Limits.Room, Settler: settler, Refusals: refusals, Replans: replans, Queues: queues, Metrics: o.Metrics.Room, Logger: o.Logger,
+	})
 	bodies := newBodies(bodyOwners{streams: o.Streams, inbox: inbox, reader: reader, refusals: refusals, mover: mover, settler: settler, letters: letters})
 	lanes := lane.New(lane.Options{
 		Pacer: o.Pacer, Pace: o.Pace, Concurrency: o.Concurrency, Poll: pollTime, Held: o.Metrics.Deliveries.Held,
 	})
-	updater, leases := newUpdater(o, reader, reporter, settler, pool), newLeaseRenewer(settler, o.Metrics.Deliveries, o.Logger)
+	updater := newUpdater(updaterOptions{
+		Streams: o.Streams, Room: o.Limits.Room, Sink: o.Sink, Pacer: o.Updates, Folds: o.Limits.Folds, Flap: o.Flap, SendTimeout: o.SendTimeout,
+		Concurrency: o.Concurrency, Settler: settler, Pool: pool, Metrics: o.Metrics.Room, Logger: o.Logger,
+	})
+	leases := newLeaseRenewer(settler, o.Metrics.Deliveries, o.Logger)
 	return &Worker{
 		streams: o.Streams, shutdown: o.Shutdown, health: faults, lanes: lanes, mover: mover, settler: settler, letters: letters, leases: leases, recounts: recounts,
 		puller: &puller{
@@ -132,11 +133,8 @@ func New(o Options) *Worker {
 				streams: o.Streams, reader: reader, known: o.Limits.Known, refusals: refusals, metrics: o.Metrics.Events,
 				openers: openers.New(o.Streams, o.Decoder), begun: quota{most: mostBegun, period: pairPatience},
 			},
-			planner: &planner{
-				throttle: o.Limits.Throttle, clock: &o.Streams.Clock, refusals: refusals, mover: mover, settler: settler, pool: pool,
-				recounts: recounts, queue: newQueue[plan](cap(pool.elements)),
-			},
-			folds: newFolds(o, updater, settler, pool),
+			planner: newPlanner(o.Limits.Throttle, mover, recounts, pool),
+			folds:   newFoldSettler(updater, o.ShowsFolds),
 			deliverer: &deliverer{
 				lanes: lanes, sink: o.Sink, sendTimeout: o.SendTimeout, settler: settler, mover: mover, pool: pool, leases: leases, health: faults,
 				reporter: reporter, doubts: newDoubts(o), mutes: muteCheck{o.Limits.Mutes, o.Pacer}, updater: updater,
@@ -156,8 +154,7 @@ func (w *Worker) Ready() error { return errors.Join(w.streams.Ready(), w.health.
 // Failing returns why the latest post failed, and why what was last to be stored was not: a dead letter, an event that waits, an update of a
 // message. The worker retries all of these, and each success ends a failure of its kind.
 func (w *Worker) Failing() error {
-	return errors.Join(w.health.Failing(), w.settler.letters.health.Failing(), w.mover.answers.storing.Failing(),
-		w.decider.deliverer.updater.log.storing.Failing())
+	return errors.Join(w.health.Failing(), w.settler.failing(), w.mover.failing(), w.decider.deliverer.updater.failing())
 }
 
 // Busy reports whether a channel is paused, or events wait for it in this worker or in the room.
@@ -187,8 +184,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	watching.Go(func() { w.watcher.KeepRemoving(keeping) })
 	watching.Go(func() { w.recounts.Run(keeping) })
 	watching.Go(func() { w.recounts.KeepAdvancing(keeping) })
-	watching.Go(func() { w.mover.replans.watch(keeping) })
-	w.settler.stays.start()
+	watching.Go(func() { w.mover.watchLimits(keeping) })
+	w.settler.start()
 	w.letters.start(working)
 	w.mover.start()
 	w.decider.planner.start(working)
@@ -199,9 +196,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	err := <-pulled
 	stop()
 	w.decider.pool.close()
-	w.decider.planner.queue.close()
+	w.decider.planner.close()
 	w.mover.close()
-	w.letters.queue.close()
+	w.letters.close()
 	stopKeeping()
 	watching.Wait()
 	flushing, endFlushing := context.WithTimeout(context.WithoutCancel(working), settle.ConfirmTimeout)
@@ -222,25 +219,11 @@ func (w *Worker) cut(work context.Context, abandon context.CancelCauseFunc) {
 	}
 }
 
-// life has the contexts of a worker's stages. A shutdown never cuts off what has to reach Redis or NATS, such as the end of a lease.
-type life struct {
-	waiting context.Context // ends with the worker: requests, decisions, and waiting for a turn, a pause or a retry
-	working context.Context // ends when the shutdown timeout is over: posts, leases, searches and dead letters that have begun
-}
-
-// ending returns a context for the end of an event, which nothing cuts off.
-func (l life) ending() context.Context { return context.WithoutCancel(l.working) }
-
 // Sink delivers events: a [sink.Sink]. Its methods may be called concurrently.
 type Sink interface {
 	// Send tries once; a failure is a *sink.Error. The receipt identifies the message for the event that resolves this one.
 	Send(ctx context.Context, d sink.Delivery) (receipt string, err error)
-	Destination(d sink.Delivery) string
-
-	// Updatable reports whether the message of a receipt can be updated. Update changes the message to show that d has resolved it. Update may
-	// be repeated; a failure is a *sink.Error, which is Rejected if the message can never be updated.
-	Updatable(receipt string) bool
-	Update(ctx context.Context, d sink.Delivery, receipt string) error
+	UpdateSink
 
 	// Destinations returns the destinations that the settings name.
 	Destinations() []string
@@ -253,11 +236,4 @@ type Metrics struct {
 	Room       RoomMetrics
 	Streams    watch.Metrics
 	Letters    deadletters.Metrics
-}
-
-func levelOf(denial *store.Denial) string {
-	if denial == nil {
-		return ""
-	}
-	return denial.Level
 }

@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -56,6 +57,18 @@ func (e *Error) Error() string {
 
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
+
+// FailureOf returns the failure of a request about a destination; nil if it succeeded. After an error of another type it is unknown whether the
+// message was posted.
+func FailureOf(err error, destination string) *Error {
+	if err == nil {
+		return nil
+	}
+	if failure, known := errors.AsType[*Error](err); known {
+		return failure
+	}
+	return &Error{Class: Unknown, Channel: destination, Err: err}
+}
 
 // AsError returns e as an error: nil if e is nil.
 func (e *Error) AsError() error {

@@ -1,0 +1,66 @@
+package consume
+
+import (
+	"context"
+	"sync"
+
+	"github.com/seed-4578ace9/notifier/internal/await"
+)
+
+// Bounds of the messages in a worker's hand: fetched and not yet settled, returned or lost.
+const (
+	mostInHand   = 8 << 20 // bytes of all messages in hand
+	messageBytes = 1 << 10 // overhead of a message beside its subject, headers and body
+	headerBytes  = 150     // overhead of a header beside its name and values, in a map
+)
+
+// hand bounds the bytes of the messages in hand. A very large message needs only a free half of the bound: small messages never leave more.
+type hand struct {
+	mu    sync.Mutex
+	bytes int
+	freed chan struct{} // closed when a message leaves; nil: nobody waits
+}
+
+// take waits until a message fits. It does not wait after the end of the context, since the worker then requests no more messages.
+func (h *hand) take(ctx context.Context, m *message) {
+	weight := m.Size()
+	needed := min(weight, mostInHand/2)
+	for {
+		h.mu.Lock()
+		if h.bytes+needed <= mostInHand || ctx.Err() != nil {
+			h.bytes += weight
+			m.hand = h
+			m.weight.Store(int64(weight))
+			h.mu.Unlock()
+			return
+		}
+		if h.freed == nil {
+			h.freed = make(chan struct{})
+		}
+		freed := h.freed
+		h.mu.Unlock()
+		await.Ready(ctx, freed)
+	}
+}
+
+// leaveHand records that a message is settled, returned or lost. It may be called again.
+func (m *message) leaveHand() {
+	weight := int(m.weight.Swap(0))
+	if weight == 0 {
+		return
+	}
+	m.hand.mu.Lock()
+	defer m.hand.mu.Unlock()
+	m.hand.bytes -= weight
+	if m.hand.freed != nil {
+		close(m.hand.freed)
+		m.hand.freed = nil
+	}
+}
+
+// held returns the bytes in hand.
+func (h *hand) held() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.bytes
+}

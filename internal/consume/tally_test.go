@@ -1,0 +1,104 @@
+package consume
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/plain"
+	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/summary"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
+)
+
+// TestFoldsInDigests counts folded events for digests if messages cannot show them.
+func TestFoldsInDigests(t *testing.T) {
+	t.Parallel()
+	batch := []settlement{{message: &message{Msg: new(nats.Msg), entry: new(room.Entry), about: about{category: "payments"}}, outcome: journal.Folded}}
+	testkit.Equal(t, len(dropCounter{showsFolds: true}.dropsOf(batch, alike(batch))), 0, "drops, if messages show folded events")
+	testkit.Equal(t, len(dropCounter{showsFolds: false}.dropsOf(batch, alike(batch))), 1, "drops, if messages do not")
+}
+
+// TestNoEventIsDecodedForTheLog has no debug lines, and a settlement without a message to decode.
+func TestNoEventIsDecodedForTheLog(t *testing.T) {
+	t.Parallel()
+	r := &reporter{logger: slog.New(slog.DiscardHandler)}
+	r.logOutcomes(settlement{outcome: journal.Dropped})
+}
+
+// TestCountedOnceThoughLate settles a message late, and its redelivery too.
+func TestCountedOnceThoughLate(t *testing.T) {
+	t.Parallel()
+	start := time.Now()
+	other := func(sequence uint64, stored time.Time, connection uint64, deadline time.Time) *message {
+		m := &message{
+			meta: &nats.MsgMetadata{Sequence: nats.SequencePair{Stream: sequence}, Timestamp: stored},
+			from: &pullRequest{Request: &stream.Request{Reconnects: connection}}, entry: new(room.Entry),
+		}
+		m.lease.extend(deadline, 0)
+		return m
+	}
+	on := func(connection uint64, deadline time.Time) *message { return other(7, start, connection, deadline) }
+	inTime, over := start.Add(time.Hour), start.Add(-time.Second) // other tests may run in between
+	redelivered := on(0, inTime)
+	redelivered.meta.NumDelivered = 2
+	type lateCase struct {
+		first, second *message
+		failed        time.Time // when the consumer of the first one did not confirm
+		want          int
+	}
+	testkit.Each(t, map[string]lateCase{
+		"after a lost connection":      {first: on(1, inTime), second: on(0, inTime), want: 1}, // 0 is the present connection
+		"after its lease":              {first: on(0, over), second: on(0, inTime), want: 1},
+		"before its consumer failed":   {first: on(0, inTime), second: on(0, inTime), failed: start.Add(time.Second), want: 1},
+		"after its consumer failed":    {first: on(0, inTime), second: on(0, inTime), failed: start.Add(-time.Second), want: 2},
+		"after its redelivery":         {first: redelivered, second: on(1, inTime), want: 1},
+		"twice after its lease":        {first: on(0, over), second: on(0, over), want: 1},
+		"another message":              {first: on(0, over), second: other(8, start, 0, inTime), want: 2},
+		"its namesake in a new stream": {first: on(0, over), second: other(7, start.Add(time.Hour), 0, inTime), want: 2},
+	}, func(t *testing.T, test lateCase) {
+		metrics := new(endings)
+		counting := newTally(&nats.Conn{}, metrics)
+		counting.count([]settlement{{message: test.first, outcome: journal.Sent, decided: start}}, test.failed)
+		counting.count([]settlement{{message: test.second, outcome: journal.Sent, decided: start}}, time.Time{})
+		testkit.Equal(t, metrics.n, test.want, "outcomes")
+	})
+}
+
+// TestDropsHaveOneTitleOfEachKind groups the drops of a batch by category and level. Each group has its first visible title, cut to the
+// length that counts, reports and digests keep.
+func TestDropsHaveOneTitleOfEachKind(t *testing.T) {
+	t.Parallel()
+	dropped := func(category, level, data string) settlement {
+		return settlement{message: &message{Msg: &nats.Msg{Data: []byte(data)}, entry: new(room.Entry), about: about{category: category}}, outcome: journal.Dropped, denial: &store.Denial{Level: level}}
+	}
+	batch := []settlement{
+		dropped("payments", "category", `{"text":""}`),
+		dropped("payments", "global", "plain text\nof two lines"),
+		{message: &message{Msg: &nats.Msg{Data: []byte("sent")}, entry: new(room.Entry), about: about{category: "payments"}}, outcome: journal.Sent},
+		dropped("payments", "category", `{"title":"card declined"}`),
+		dropped("payments", "category", `{"title":"card stolen"}`),
+		dropped("logins", "category", `{"title":"`+strings.Repeat("ü", 125_000)+`"}`),
+	}
+	want := []summary.Drop{
+		{Category: "payments", Level: "category", Title: "card declined", N: 3},
+		{Category: "payments", Level: "global", Title: "plain text", N: 1},
+		{Category: "logins", Level: "category", Title: strings.Repeat("ü", plain.TitleLength-1) + "…", N: 1},
+	}
+	testkit.EqualDeeply(t, dropCounter{showsFolds: true}.dropsOf(batch, alike(batch)), want, "drops")
+}
+
+// endings counts outcomes.
+type endings struct{ n int }
+
+func (e *endings) Event(_, _ string, n int)            { e.n += n }
+func (e *endings) Dropped(string, string, int, string) {}
+func (e *endings) EventAge(time.Duration, string)      {}
+func (e *endings) Redelivered(int)                     {}
+func (e *endings) Resolved(string)                     {}
