@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/await"
+	"github.com/seed-4578ace9/notifier/internal/consume/move"
+	"github.com/seed-4578ace9/notifier/internal/consume/outcome"
+	"github.com/seed-4578ace9/notifier/internal/consume/received"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
@@ -50,7 +53,7 @@ type bodies struct {
 
 // bodyQueue holds the bodies of one first level, including the body that is being decoded.
 type bodyQueue struct {
-	waiting     []*message
+	waiting     []*received.Message
 	bytes       int
 	cooldownEnd time.Time     // until then only other first levels have turns, while producers' messages wait
 	byteTime    time.Duration // estimated time per byte from one turn to the next
@@ -60,11 +63,11 @@ type bodyQueue struct {
 type bodyOwners struct {
 	streams  *stream.Client
 	inbox    *inbox
-	reader   *reader
-	refusals *refusals
-	mover    *mover
-	settler  *settler
-	letters  *letterQueue
+	reader   *received.Reader
+	refusals *outcome.Refusals
+	mover    *move.Mover
+	settler  *outcome.Settler
+	letters  *outcome.Letters
 }
 
 func newBodies(o bodyOwners) *bodies {
@@ -73,17 +76,17 @@ func newBodies(o bodyOwners) *bodies {
 
 // heavy reports whether bodies decodes a message. A body over the maximum size is not heavy: nobody decodes it. Nor is an event from a
 // channel's queue: it keeps its order, and the limits have admitted it.
-func (i *intake) heavy(m *message, hints event.Hints) bool {
+func (i *intake) heavy(m *received.Message, hints event.Hints) bool {
 	size := len(m.Data)
-	if m.decoded != nil || m.from.token != "" || i.reader.MaxBytes > 0 && size > i.reader.MaxBytes {
+	if m.Decoded != nil || m.From.Token != "" || i.reader.MaxBytes > 0 && size > i.reader.MaxBytes {
 		return false
 	}
 	return size >= heavyBytes || hints.Group
 }
 
 // add queues a message or sends it to the room. If the room has just refused such a body, add drops it if it cannot have been admitted.
-func (b *bodies) add(m *message) {
-	o, first := b.owners, b.owners.reader.firstLevel(m, event.Event{})
+func (b *bodies) add(m *received.Message) {
+	o, first := b.owners, b.owners.reader.FirstLevel(m, event.Event{})
 	switch goes, wait := b.enqueue(first, m); goes {
 	case toMemory:
 		select {
@@ -91,14 +94,14 @@ func (b *bodies) add(m *message) {
 		default:
 		}
 	case toRoom:
-		e := o.reader.Identify(m.published())
-		m.about.category, m.about.shownID = e.Category, e.ShownID()
-		o.mover.hold(candidate{message: m, event: e}, goal{reason: room.Body, in: wait}, nil)
+		e := o.reader.Identify(m.Published())
+		m.About.Category, m.About.ShownID = e.Category, e.ShownID()
+		o.mover.Hold(received.Candidate{Message: m, Event: e}, move.Goal{Reason: room.Body, In: wait}, nil)
 	case nowhere:
-		m.about.category = o.reader.QuickCategory(m.published())
-		o.settler.settle(o.refusals.dropCrowded(m, room.Body))
+		m.About.Category = o.reader.QuickCategory(m.Published())
+		o.settler.Settle(o.refusals.DropCrowded(m, room.Body))
 	case back:
-		o.settler.nak(m, 0)
+		o.settler.Nak(m, 0)
 	}
 }
 
@@ -113,7 +116,7 @@ const (
 )
 
 // enqueue queues a message. If it may not wait in memory, it returns how long it is to wait in the room.
-func (b *bodies) enqueue(first string, m *message) (goes whereTo, wait time.Duration) {
+func (b *bodies) enqueue(first string, m *received.Message) (goes whereTo, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -122,11 +125,11 @@ func (b *bodies) enqueue(first string, m *message) (goes whereTo, wait time.Dura
 	now, size := time.Now(), m.Size()
 	q := b.of(first, now)
 	most, behind := bodiesOfFirst, now.Before(q.back)
-	if m.entry.Reason == room.Body { // it has waited
+	if m.Entry.Reason == room.Body { // it has waited
 		most, behind = 2*most, false
 	}
 	if behind || q.bytes > 0 && q.bytes+size > most || b.bytes > 0 && b.bytes+size > mostBodies {
-		if b.owners.refusals.crowded(room.Body, first) && !m.redelivered(b.owners.reader.forgottenUntil()) {
+		if b.owners.refusals.Crowded(room.Body, first) && !m.Redelivered(b.owners.reader.ForgottenUntil()) {
 			return nowhere, 0
 		}
 		if turn := now.Add(max(shortestBodyWait, time.Duration(q.bytes)*q.byteTime)); q.back.Before(turn) {
@@ -159,7 +162,7 @@ func (b *bodies) of(first string, now time.Time) *bodyQueue {
 }
 
 // next waits for the next body to decode. It returns nil when the context ends.
-func (b *bodies) next(ctx context.Context) (first string, m *message) {
+func (b *bodies) next(ctx context.Context) (first string, m *received.Message) {
 	for ctx.Err() == nil {
 		first, m, wait := b.take(time.Now())
 		if m != nil {
@@ -173,7 +176,7 @@ func (b *bodies) next(ctx context.Context) (first string, m *message) {
 }
 
 // take removes the next body to decode from its queue. If there is none, take returns how long until there may be one.
-func (b *bodies) take(now time.Time) (first string, m *message, wait time.Duration) {
+func (b *bodies) take(now time.Time) (first string, m *received.Message, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	wait = time.Minute
@@ -203,7 +206,7 @@ const (
 )
 
 // done records that a body had its turn. The time that it took includes waits, for which its first level need not be the cause.
-func (b *bodies) done(first string, m *message, took, cost time.Duration) {
+func (b *bodies) done(first string, m *received.Message, took, cost time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	q := b.queues[first]
@@ -241,50 +244,50 @@ func (b *bodies) run(ctx context.Context) {
 	b.closed = true
 	for _, q := range b.queues {
 		for _, m := range q.waiting {
-			b.owners.settler.nak(m, 0)
+			b.owners.settler.Nak(m, 0)
 		}
 	}
 }
 
 // decode splits a group of alerts. It passes any other event on for a decision. It returns what that cost.
-func (b *bodies) decode(ctx context.Context, m *message) (cost time.Duration) {
+func (b *bodies) decode(ctx context.Context, m *received.Message) (cost time.Duration) {
 	o := b.owners
-	if m.lease.left() < o.settler.lease/2 {
-		_ = o.settler.extend(ctx, m) // on failure the lease has no time left
+	if m.Lease.Left() < o.settler.Lease/2 {
+		_ = o.settler.Extend(ctx, m) // on failure the lease has no time left
 	}
-	if m.lease.left() <= 0 { // JetStream delivers it again
-		m.leaveHand()
+	if m.Lease.Left() <= 0 { // JetStream delivers it again
+		m.LeaveHand()
 		return 0
 	}
 	began := time.Now()
-	parts, bad := o.reader.Parts(m.published())
+	parts, bad := o.reader.Parts(m.Published())
 	if parts == nil {
-		m.decoded = decodedOf(o.reader.Decode(m.published()))
+		m.Decoded = received.DecodedOf(o.reader.Decode(m.Published()))
 		cost = time.Since(began)
 		select {
 		case o.inbox.messages <- m:
 		case <-ctx.Done():
-			o.settler.nak(m, 0)
+			o.settler.Nak(m, 0)
 		}
 		return cost
 	}
 	cost = time.Since(began) + time.Duration(len(parts))*partCost
 	if !b.awaitTaken(ctx) {
-		o.settler.nak(m, 0)
+		o.settler.Nak(m, 0)
 		return cost
 	}
 	b.parts += len(parts)
-	m.about.category = o.reader.categoryOf(m)
-	o.reader.shownID(m)
-	split := o.mover.newSplit(m, parts)
+	m.About.Category = o.reader.CategoryOfMessage(m)
+	o.reader.ShownID(m)
+	split := o.mover.NewSplit(m, parts)
 	if bad != nil {
-		split.bury = func() {
-			group, _ := o.reader.Decode(m.published())
-			o.letters.add(letter{m, group, bad})
+		split.Bury = func() {
+			group, _ := o.reader.Decode(m.Published())
+			o.letters.Add(outcome.Letter{Message: m, Event: group, Fault: bad})
 		}
 	}
-	o.mover.moves <- split
-	<-split.ended
+	o.mover.Add(split)
+	<-split.Ended
 	return cost
 }
 

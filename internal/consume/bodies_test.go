@@ -12,6 +12,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
+	"github.com/seed-4578ace9/notifier/internal/consume/move"
+	"github.com/seed-4578ace9/notifier/internal/consume/outcome"
+	"github.com/seed-4578ace9/notifier/internal/consume/received"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
@@ -20,8 +23,8 @@ import (
 )
 
 // heavyMessage makes a message with a body of a size on a subject.
-func heavyMessage(category string, size int) *message {
-	return &message{entry: &room.Entry{Subject: "notify." + category}, size: size, meta: &nats.MsgMetadata{NumDelivered: 1, Timestamp: time.Now()}}
+func heavyMessage(category string, size int) *received.Message {
+	return &received.Message{Entry: &room.Entry{Subject: "notify." + category}, Bytes: size, Meta: &nats.MsgMetadata{NumDelivered: 1, Timestamp: time.Now()}}
 }
 
 // newBodiesOf makes the bodies of a worker that does not run.
@@ -125,9 +128,9 @@ func TestBodiesComeBackSoon(t *testing.T) {
 }
 
 // crowdedFor returns refusals whose clock stands still, just after the room has refused a heavy body of a first level.
-func crowdedFor(first string) *refusals {
-	r := newRefusals(noTime, &fakeMetrics{}, func() time.Time { return testkit.Start })
-	r.addCrowded(crowd(room.Body, first))
+func crowdedFor(first string) *outcome.Refusals {
+	r := outcome.NewRefusals(noTime, &fakeMetrics{}, func() time.Time { return testkit.Start })
+	r.AddCrowded(outcome.Crowd(room.Body, first))
 	return r
 }
 
@@ -148,8 +151,8 @@ func TestBodiesAreBounded(t *testing.T) {
 		}
 		last = wait
 	}
-	comesBack := heavyMessage("a", bodiesOfFirst-2*messageBytes)
-	comesBack.entry.Reason = room.Body
+	comesBack := heavyMessage("a", bodiesOfFirst-2*received.MessageBytes)
+	comesBack.Entry.Reason = room.Body
 	goes, _ := b.enqueue("a", comesBack)
 	testkit.Equal(t, goes, toMemory, "where a body goes that has waited")
 	goes, _ = b.enqueue("b", heavyMessage("b", 1000))
@@ -158,7 +161,7 @@ func TestBodiesAreBounded(t *testing.T) {
 	goes, _ = b.enqueue("a", heavyMessage("a", 1000))
 	testkit.Equal(t, goes, nowhere, "where a body goes that the room would refuse")
 	redelivered := heavyMessage("a", 1000)
-	redelivered.meta.NumDelivered = 2
+	redelivered.Meta.NumDelivered = 2
 	goes, _ = b.enqueue("a", redelivered)
 	testkit.Equal(t, goes, toRoom, "where a body goes whose event may have been admitted")
 	testkit.AtMost(t, b.bytes, mostBodies, "bytes of all bodies")
@@ -222,17 +225,17 @@ func TestBodiesWaitInTheRoom(t *testing.T) {
 	}
 	testkit.Equal(t, f.metrics.Get("split"), groups, "messages counted as split")
 	f.eventually("all stays have ended", func() bool { return len(f.room.inRoom()) == 0 })
-	testkit.Equal(t, w.puller.hand.held(), 0, "bytes in hand")
+	testkit.Equal(t, w.puller.hand.Held(), 0, "bytes in hand")
 }
 
 // TestRefusedAfterALostAnswer has the room refuse an undecided event. A redelivered event may have been admitted, so it comes back; any other
 // event is dropped.
 func TestRefusedAfterALostAnswer(t *testing.T) {
 	t.Parallel()
-	deliveries := map[string]func(*message){
-		"delivered once": func(*message) {},
-		"redelivered":    func(m *message) { m.meta.NumDelivered = 2 },
-		"redelivered before it came from the room": func(m *message) { m.entry.Attempted = m.meta.Timestamp },
+	deliveries := map[string]func(*received.Message){
+		"delivered once": func(*received.Message) {},
+		"redelivered":    func(m *received.Message) { m.Meta.NumDelivered = 2 },
+		"redelivered before it came from the room": func(m *received.Message) { m.Entry.Attempted = m.Meta.Timestamp },
 	}
 	for _, reason := range []room.Reason{room.Body, room.Redis} {
 		for name, deliver := range deliveries {
@@ -241,13 +244,13 @@ func TestRefusedAfterALostAnswer(t *testing.T) {
 				f := newProvisioned(t)
 				f.room.enter = func(store.Stay) bool { return false }
 				w := f.prepared(nil)
-				w.mover.start()
-				defer w.mover.close()
+				w.mover.Start()
+				defer w.mover.Close()
 				sequence := f.event("payments", "order-1")
 				m := f.taken(w, patience)
-				m.about.category = "payments"
+				m.About.Category = "payments"
 				deliver(m)
-				w.mover.hold(candidate{message: m, event: testkit.Must(testDecoder.Decode(m.published()))(t)}, goal{reason: reason, in: time.Minute}, nil)
+				w.mover.Hold(received.Candidate{Message: m, Event: testkit.Must(testDecoder.Decode(m.Published()))(t)}, move.Goal{Reason: reason, In: time.Minute}, nil)
 				f.eventually("the message is settled", func() bool { return len(f.said.about(sequence)) > 0 })
 				if name == "delivered once" {
 					f.awaitSettled(1)
@@ -268,14 +271,14 @@ func TestTinyBodiesLeaveRoomInHand(t *testing.T) {
 	t.Parallel()
 	b := newBodiesOf(t)
 	inHand := 0
-	for i := range mostInHand / messageBytes {
+	for i := range received.MostInHand / received.MessageBytes {
 		first := fmt.Sprint("c", i%8)
 		tiny := heavyMessage(first, 100)
 		if goes, _ := b.enqueue(first, tiny); goes == toMemory {
 			inHand += tiny.Size()
 		}
 	}
-	testkit.AtMost(t, inHand, mostInHand/2, "bytes in hand")
+	testkit.AtMost(t, inHand, received.MostInHand/2, "bytes in hand")
 }
 
 // TestBytesInHand publishes more bytes than a worker takes in hand, while no post ends. The worker sends to the room what it does not take.
@@ -288,7 +291,7 @@ func TestBytesInHand(t *testing.T) {
 	f.publishAsync(events, func(int) (subject, body string) { return "notify.payments", strings.Repeat("x", size) })
 	w := f.start(func(o *setup) { o.Concurrency = events })
 	f.eventually("all events are delivered to the worker, and few are in hand", func() bool {
-		testkit.AtMost(t, w.puller.hand.held(), mostInHand, "bytes in hand")
+		testkit.AtMost(t, w.puller.hand.Held(), received.MostInHand, "bytes in hand")
 		info := testkit.Must(w.streams.Layout().Consumer.Info(t.Context()))(t)
 		return info.NumPending == 0 && info.NumAckPending*size <= 2*lane.MostBytes
 	})
@@ -389,13 +392,13 @@ func TestSplitAgain(t *testing.T) {
 		gone := f.prepared(nil)
 		group := f.group()
 		m := f.taken(gone, patience)
-		parts, _ := testDecoder.Parts(m.published())
-		for _, part := range gone.mover.newSplit(m, parts).toStore.messages {
+		parts, _ := testDecoder.Parts(m.Published())
+		for _, part := range gone.mover.NewSplit(m, parts).ToStore.Messages {
 			testkit.Must(f.js.PublishMsg(t.Context(), part))(t)
 		}
 		f.start(nil)
 		f.eventually("the parts end", func() bool { return f.metrics.ended() == 2 })
-		gone.settler.nak(m, 0)
+		gone.settler.Nak(m, 0)
 		f.requireSplit()
 		f.requireSaid(group, sayNak, "+ACK")
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
+	"github.com/seed-4578ace9/notifier/internal/consume/stage"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -58,15 +59,15 @@ func TestHangingChannel(t *testing.T) {
 		}
 		return nil
 	}
-	f.publishAsync(2*poolSize, func(i int) (subject, body string) {
+	f.publishAsync(2*stage.PoolSize, func(i int) (subject, body string) {
 		return "notify.hanging", fmt.Sprintf(`{"id": "hanging-%03d", "title": "an event"}`, i)
 	})
 	f.event("other", "other-1")
 	f.start(nil)
 	f.eventually("the event of another channel is posted", func() bool { return len(f.calls.posted("other")) == 1 })
-	testkit.Equal(t, len(f.calls.posted("hanging")) < poolSize, true, "some events of the channel wait")
+	testkit.Equal(t, len(f.calls.posted("hanging")) < stage.PoolSize, true, "some events of the channel wait")
 	release.open()
-	f.awaitSettled(2*poolSize + 1)
+	f.awaitSettled(2*stage.PoolSize + 1)
 }
 
 // TestOrderWithinAChannel posts more events than the queues in memory take, so events pass through the room. Each channel gets its

@@ -13,6 +13,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/outcome"
+	"github.com/seed-4578ace9/notifier/internal/consume/received"
+	"github.com/seed-4578ace9/notifier/internal/consume/stage"
 	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/replicas"
@@ -150,16 +153,16 @@ func TestDeadLetterOfAnEventThatMoved(t *testing.T) {
 	w := f.prepared(nil)
 	f.publish("notify.payments", `{"id": "order-1", "title": "an event"}`)
 	m := f.taken(w, usualAckWait)
-	e := testkit.Must(testDecoder.Decode(m.published()))(t)
+	e := testkit.Must(testDecoder.Decode(m.Published()))(t)
 	fault := event.NewFault(event.ReasonRejected, "invalid_blocks")
-	inRoom := func(sequence uint64, change func(*room.Entry)) *message {
-		moved := &message{Msg: m.Msg, meta: &nats.MsgMetadata{Stream: testNames.RoomStream, Sequence: nats.SequencePair{Stream: sequence}}, entry: new(m.entryFor(e, room.Channel))}
-		change(moved.entry)
+	inRoom := func(sequence uint64, change func(*room.Entry)) *received.Message {
+		moved := &received.Message{Msg: m.Msg, Meta: &nats.MsgMetadata{Stream: testNames.RoomStream, Sequence: nats.SequencePair{Stream: sequence}}, Entry: new(m.EntryFor(e, room.Channel))}
+		change(moved.Entry)
 		return moved
 	}
 	part := func(name string) func(*room.Entry) { return func(entry *room.Entry) { entry.Part = name } }
 	for i, step := range []struct {
-		m    *message
+		m    *received.Message
 		want int // letters by then
 	}{
 		{m, 1},
@@ -170,8 +173,8 @@ func TestDeadLetterOfAnEventThatMoved(t *testing.T) {
 		{inRoom(4, part("b")), 3},
 		{inRoom(5, func(entry *room.Entry) { entry.Since = entry.Since.Add(time.Second) }), 4},
 	} {
-		e := testkit.Must(testDecoder.Decode(step.m.published()))(t)
-		testkit.Equal(t, w.settler.storeLetter(t.Context(), step.m, e, fault), true, "the letter is stored")
+		e := testkit.Must(testDecoder.Decode(step.m.Published()))(t)
+		testkit.Equal(t, w.settler.StoreLetter(t.Context(), step.m, e, fault), true, "the letter is stored")
 		testkit.Equal(t, len(f.deadLetters()), step.want, "dead letters after step %d", i+1)
 	}
 }
@@ -214,7 +217,7 @@ func TestLettersDelayNoOther(t *testing.T) {
 	w.streams.JetStream = silentLetters{w.streams.JetStream, gate}
 	const size = heavyBytes - 1000 // a heavy body would go another way
 	var last uint64
-	for range letterBytes/size + poolSize {
+	for range outcome.LetterBytes/size + stage.PoolSize {
 		last = f.publish("notify.payments", brokenBody(size))
 	}
 	f.publish("notify.payments", `{"alerts": [{"labels": {}}, {"status": "firing", "labels": {"alertname": "Valid"}, "fingerprint": "f1"}]}`)

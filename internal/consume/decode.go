@@ -3,6 +3,11 @@ package consume
 import (
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/move"
+	"github.com/seed-4578ace9/notifier/internal/consume/outcome"
+	"github.com/seed-4578ace9/notifier/internal/consume/received"
+	"github.com/seed-4578ace9/notifier/internal/consume/stage"
+	"github.com/seed-4578ace9/notifier/internal/consume/update"
 	"github.com/seed-4578ace9/notifier/internal/consume/watch"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -21,36 +26,36 @@ type Known interface {
 
 // intake decodes messages, and ends those that need no decision. One goroutine uses it.
 type intake struct {
-	reader   *reader
+	reader   *received.Reader
 	known    Known
 	mutes    Mutes
-	refusals *refusals
+	refusals *outcome.Refusals
 	bodies   *bodies
-	updater  *updater
-	settler  *settler
-	letters  *letterQueue
-	replans  *replanner
-	pool     *pool
-	metrics  EventMetrics
+	updater  *update.Updater
+	settler  *outcome.Settler
+	letters  *outcome.Letters
+	replans  *move.Replanner
+	pool     *stage.Pool
+	metrics  outcome.EventMetrics
 	forged   watch.Metrics
 }
 
 // knownDenial returns a cached denial for a candidate's category, without decoding the message. It returns none for an event that may have
 // been admitted before, for an event that resolves another one (no limit applies), for a firing event of a pair (it may repeat a posted
 // event, which is a duplicate and no drop), for an event that may be folded, and for a group (each alert may have its own category).
-func (i *intake) knownDenial(c *candidate, hints event.Hints) *store.Denial {
-	category, bare, err := i.reader.CategoryOf(c.entry.Subject)
+func (i *intake) knownDenial(c *received.Candidate, hints event.Hints) *store.Denial {
+	category, bare, err := i.reader.CategoryOf(c.Entry.Subject)
 	if err != nil || bare {
 		return nil
 	}
-	if hints.Group && c.decoded == nil {
+	if hints.Group && c.Decoded == nil {
 		return nil
 	}
-	c.about.category = category
-	if hints.Resolves || hints.Fires || c.again {
+	c.About.Category = category
+	if hints.Resolves || hints.Fires || c.Again {
 		return nil
 	}
-	return i.fullOrMuted(category, anySeverity, "", i.reader.fold(category) > 0)
+	return i.fullOrMuted(category, anySeverity, "", i.reader.Fold(category) > 0)
 }
 
 // fullOrMuted returns a cached denial for a fresh event; nil: there is none, or the event may wait for a slot or be folded.
@@ -58,36 +63,36 @@ func (i *intake) fullOrMuted(category string, severity event.Severity, key strin
 	if denial := i.mutes.Muted(category, severity); denial != nil {
 		return denial
 	}
-	if i.refusals.mayWait(category) || mayFold {
+	if i.refusals.MayWait(category) || mayFold {
 		return nil
 	}
 	return i.known.Full(category, key)
 }
 
 // read decodes the event of a candidate. It returns a cached denial for the event's category or a decoding fault.
-func (i *intake) read(c *candidate) (denial *store.Denial, fault *event.Fault) {
-	m, of := c.message, c.decoded
+func (i *intake) read(c *received.Candidate) (denial *store.Denial, fault *event.Fault) {
+	m, of := c.Message, c.Decoded
 	if of == nil {
-		of = decodedOf(i.reader.Decode(m.published()))
+		of = received.DecodedOf(i.reader.Decode(m.Published()))
 	}
-	c.event = of.event
-	e := &c.event
-	m.about = about{category: e.Category, shownID: e.ShownID(), title: e.Title, key: e.Key, pair: e.Pair(), resolves: e.Resolves(), cost: e.Cost}
-	if m.entry.IsReport() { // the key is neither resolved nor fired by it
-		m.about.pair, m.about.resolves = "", false
+	c.Event = of.Event
+	e := &c.Event
+	m.About = received.About{Category: e.Category, ShownID: e.ShownID(), Title: e.Title, Key: e.Key, Pair: e.Pair(), Resolves: e.Resolves(), Cost: e.Cost}
+	if m.Entry.IsReport() { // the key is neither resolved nor fired by it
+		m.About.Pair, m.About.Resolves = "", false
 	}
 	switch {
-	case of.fault != nil:
-		return nil, of.fault
-	case c.again:
+	case of.Fault != nil:
+		return nil, of.Fault
+	case c.Again:
 	case e.Resolves():
-		if i.known.KnownUnpaired(e.Pair(), m.entry.Since.Add(pairPatience)) {
+		if i.known.KnownUnpaired(e.Pair(), m.Entry.Since.Add(pairPatience)) {
 			i.metrics.Resolved("unpaired")
 			return store.DeniedUnpaired, nil
 		}
-	case e.Pair() != "" && (!e.Derived || i.reader.flaps):
+	case e.Pair() != "" && (!e.Derived || i.reader.Flaps):
 	default:
-		return i.fullOrMuted(e.Category, e.Severity, e.Key, e.Key != "" && i.reader.fold(e.Category) > 0), nil
+		return i.fullOrMuted(e.Category, e.Severity, e.Key, e.Key != "" && i.reader.Fold(e.Category) > 0), nil
 	}
 	return nil, nil
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/outcome"
+	"github.com/seed-4578ace9/notifier/internal/consume/received"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/summary"
@@ -105,21 +107,21 @@ func TestDelayOutlivesTheMaxAge(t *testing.T) {
 	}{
 		{"notify.payments", "", time.Hour},
 		{"notify.audit", "", time.Hour},
-		{"notify.security", "", 6*time.Hour + timeToDeliver},
-		{"notify", securityInBody, 6*time.Hour + timeToDeliver},
+		{"notify.security", "", 6*time.Hour + received.TimeToDeliver},
+		{"notify", securityInBody, 6*time.Hour + received.TimeToDeliver},
 		{"notify", `{"title": "an event"}`, time.Hour},
 		{"notify", `{"broken`, time.Hour},
 	} {
-		m := &message{Msg: &nats.Msg{Data: []byte(test.body)}, entry: &room.Entry{Subject: test.subject, Since: stored}}
-		testkit.Equal(t, w.decider.intake.reader.tooOld(stored.Add(test.last), m), false, "%s %s is too old after %v", test.subject, test.body, test.last)
-		testkit.Equal(t, w.decider.intake.reader.tooOld(stored.Add(test.last+time.Nanosecond), m), true, "%s %s is too old after more than %v", test.subject, test.body, test.last)
+		m := &received.Message{Msg: &nats.Msg{Data: []byte(test.body)}, Entry: &room.Entry{Subject: test.subject, Since: stored}}
+		testkit.Equal(t, w.decider.intake.reader.TooOld(stored.Add(test.last), m), false, "%s %s is too old after %v", test.subject, test.body, test.last)
+		testkit.Equal(t, w.decider.intake.reader.TooOld(stored.Add(test.last+time.Nanosecond), m), true, "%s %s is too old after more than %v", test.subject, test.body, test.last)
 	}
-	report := &message{Msg: new(nats.Msg), entry: &room.Entry{Subject: "notify.payments", Since: stored, Steady: 1}}
-	testkit.Equal(t, w.decider.intake.reader.tooOld(stored.Add(24*time.Hour), report), false, "a report is too old after a day")
-	testkit.Equal(t, LongestLife(time.Hour, 6*time.Hour), 6*time.Hour+timeToDeliver, "longest life with a long delay")
-	testkit.Equal(t, LongestLife(time.Hour, time.Minute), time.Hour, "longest life with a short delay")
-	testkit.Equal(t, LongestLife(time.Hour, 0), time.Hour, "longest life without delays")
-	testkit.Equal(t, LongestLife(0, 6*time.Hour), 0, "longest life without a maximum age")
+	report := &received.Message{Msg: new(nats.Msg), Entry: &room.Entry{Subject: "notify.payments", Since: stored, Steady: 1}}
+	testkit.Equal(t, w.decider.intake.reader.TooOld(stored.Add(24*time.Hour), report), false, "a report is too old after a day")
+	testkit.Equal(t, received.LongestLife(time.Hour, 6*time.Hour), 6*time.Hour+received.TimeToDeliver, "longest life with a long delay")
+	testkit.Equal(t, received.LongestLife(time.Hour, time.Minute), time.Hour, "longest life with a short delay")
+	testkit.Equal(t, received.LongestLife(time.Hour, 0), time.Hour, "longest life without delays")
+	testkit.Equal(t, received.LongestLife(0, 6*time.Hour), 0, "longest life without a maximum age")
 }
 
 // TestDelayEnds delays an event three times. The third one comes too late, so the event is dropped. Younger events can still wait.
@@ -218,11 +220,11 @@ func TestDelayRefused(t *testing.T) {
 		f.awaitSettled(1)
 		f.event("payments", "second")
 		f.awaitSettled(2)
-		if time.Since(start) < refusedFor {
+		if time.Since(start) < outcome.RefusedFor {
 			testkit.Equal(t, asked.Load(), 1, "requests within the second")
 		}
-		testkit.Equal(t, w.decider.refusals.mayWait("errors"), true, "another category may wait")
-		f.eventually("the second is over", func() bool { return w.decider.refusals.mayWait("payments") })
+		testkit.Equal(t, w.decider.refusals.MayWait("errors"), true, "another category may wait")
+		f.eventually("the second is over", func() bool { return w.decider.refusals.MayWait("payments") })
 		before := asked.Load()
 		f.event("payments", "third")
 		f.awaitSettled(3)
@@ -244,7 +246,7 @@ func TestDelayRefusedToAKey(t *testing.T) {
 	w := f.start(mayDelay)
 	f.event("payments", "first")
 	f.awaitSettled(1)
-	testkit.Equal(t, w.decider.refusals.mayWait("payments"), true, "the category may wait")
+	testkit.Equal(t, w.decider.refusals.MayWait("payments"), true, "the category may wait")
 	f.requireOutcomes(map[string]int{"dropped payments": 1})
 }
 

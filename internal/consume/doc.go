@@ -1,8 +1,7 @@
 // Package consume takes events from JetStream and settles every one of them.
 //
-// It owns the room and the writing of dead letters. Package stream finds the streams and consumers, and package watch looks at them. Only this
-// package acknowledges messages, through package settle. For each stored message it asks a [Throttle], hands admitted events to a [Sink], and
-// ends with one outcome. It makes no decisions about limits and does not depend on Slack: the interfaces declared here use the terms of
+// Only this package and those below it acknowledge messages. For each stored message the worker asks a [Throttle], hands admitted events to a
+// [Sink], and ends with one outcome. It makes no decisions about limits and does not depend on Slack: the interfaces declared here use the terms of
 // packages throttle, sink, summary and journal.
 //
 // The file way.go has the way of an event, from top to bottom. docs/architecture.md has a drawing of it.
@@ -39,14 +38,22 @@
 //
 // # Owners
 //
-// Each step has an owner, which is complete when [New] returns. An owner calls the owners below it, and none above it:
+// Each step has an owner, which is complete when [New] returns. An owner calls the owners below it, and none above it. Those of this package:
 //
 //	puller     requests messages of the stream, the room and each channel's queue, and bounds the bytes in hand
 //	intake     decodes, and ends messages that need no decision; bodies decodes heavy bodies, first levels in turn
-//	decider    asks the throttle in batches; pairs knows which resolved events wait, planner plans delays
-//	deliverer  posts, retries and postpones; package lane gives the turns of a channel, leaseRenewer keeps the leases
-//	mover      stores events in the room; refusals remembers whom the room refused, stays ends stays (package stay)
-//	settler    acknowledges, naks, terminates, and counts each outcome; reporter writes journal, log and spans
+//	decider    asks the throttle in batches; pairs knows which resolved events wait
+//	deliverer  posts, retries and postpones; leaseRenewer keeps the leases
+//
+// The packages below it have the others, and import each other only downwards:
+//
+//	update     updates of posted messages, and the settlement of folded events
+//	move       storing events in the room, plans of their return, channels' queues
+//	outcome    settlements, outcomes, dead letters, what the journal and the log record
+//	received   a message in hand: its lease, its event, its bytes
+//	stage      contexts, bounds of concurrent work, queues, back-offs
+//
+// Packages stream, watch, settle, stay, lane, health and openers know nothing of these owners.
 //
 // # Running
 //

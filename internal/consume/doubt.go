@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/await"
+	"github.com/seed-4578ace9/notifier/internal/consume/outcome"
+	"github.com/seed-4578ace9/notifier/internal/consume/received"
+	"github.com/seed-4578ace9/notifier/internal/consume/stage"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/sink"
@@ -33,55 +36,55 @@ func newDoubts(o Options) *doubts {
 }
 
 // nameOf returns the name of the post of an event, which is the same in every attempt of every worker.
-func (u *doubts) nameOf(c candidate) string {
-	return sink.NameOf(u.deployment, c.request().ID, c.entry.Origin.String())
+func (u *doubts) nameOf(c received.Candidate) string {
+	return sink.NameOf(u.deployment, c.Request().ID, c.Entry.Origin.String())
 }
 
 // about returns the doubt about an event that was just admitted. Redis may have lost the record of an attempt: then only an earlier
 // delivery of the message, or its header from the room, shows that there may have been an attempt.
-func (u *doubts) about(c candidate, decision *store.Decision) doubt {
-	attempted := c.attempted()
+func (u *doubts) about(c received.Candidate, decision *store.Decision) outcome.Doubt {
+	attempted := c.Attempted()
 	if !decision.InDoubt && (decision.Verdict != store.Admitted || attempted.IsZero()) {
-		return doubt{}
+		return outcome.Doubt{}
 	}
 	first := attempted
 	if first.IsZero() {
-		first = c.meta.Timestamp
+		first = c.Meta.Timestamp
 	}
-	return doubt{open: true, first: c.received.Add(-u.streams.Clock.At(c.received).Sub(first)), last: c.received}
+	return outcome.Doubt{Open: true, First: c.Received.Add(-u.streams.Clock.At(c.Received).Sub(first)), Last: c.Received}
 }
 
 // settleDoubt looks up the post of an event that an attempt may have made. It returns true if the event may be posted: it certainly was not
 // posted or nobody can look for it. Otherwise the delivery has ended. While look-ups fail, the event is not posted.
-func (v *deliverer) settleDoubt(l life, d *delivery) (mayPost bool) {
-	for tries := 0; d.admission.doubt.open; tries++ {
+func (v *deliverer) settleDoubt(l stage.Life, d *delivery) (mayPost bool) {
+	for tries := 0; d.admission.Doubt.Open; tries++ {
 		posted := d.toSend()
 		posted.Opened = d.opened // an earlier attempt may have replied in a thread that is lost by now
-		found, err := v.doubts.finder.Find(l.waiting, sink.Doubt{Delivery: posted, First: d.admission.doubt.first, Last: d.admission.doubt.last})
-		if l.waiting.Err() == nil {
+		found, err := v.doubts.finder.Find(l.Waiting, sink.Doubt{Delivery: posted, First: d.admission.Doubt.First, Last: d.admission.Doubt.Last})
+		if l.Waiting.Err() == nil {
 			v.doubts.finding.Note(err)
 		}
 		if failure := sink.FailureOf(err, d.destination); failure != nil {
-			pause := max(failure.RetryAfter, retryDelay(firstBackoff, tries))
-			if !await.For(l.waiting, pause) {
+			pause := max(failure.RetryAfter, stage.RetryDelay(stage.FirstBackoff, tries))
+			if !await.For(l.Waiting, pause) {
 				v.postpone(l, d, 0)
 				return false
 			}
-			if v.reporter.reader.tooOld(time.Now(), d.message) {
-				v.settler.expire(l, d.message, d.admission)
+			if v.reporter.Reader.TooOld(time.Now(), d.message) {
+				v.settler.Expire(l, d.message, d.admission)
 				return false
 			}
 			continue
 		}
-		d.admission.doubt.open = false
+		d.admission.Doubt.Open = false
 		switch found.Presence {
 		case sink.Present:
 			v.record(l, d, found.Receipt)
 			return false
 		case sink.Absent:
-			d.admission.doubt = doubt{}
+			d.admission.Doubt = outcome.Doubt{}
 		case sink.Unsearchable:
-			d.admission.doubt.unsearchable = true
+			d.admission.Doubt.Unsearchable = true
 		}
 	}
 	return true

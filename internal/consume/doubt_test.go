@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
+	"github.com/seed-4578ace9/notifier/internal/consume/stage"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
@@ -104,7 +105,7 @@ func TestLookUpsHoldNothing(t *testing.T) {
 	}
 	each(t, map[string]holdCase{
 		"a place in the lane":    {slow, 2 * lane.LeastPlaces, "payments"},
-		"an element of the pool": {nil, poolSize + 8, "security"},
+		"an element of the pool": {nil, stage.PoolSize + 8, "security"},
 	}, func(t *testing.T, f *fixture, test holdCase) {
 		f.sink.send = func(_ context.Context, e event.Event, attempt int) error {
 			if attempt == 1 && e.ID != "later" {

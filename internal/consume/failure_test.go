@@ -9,6 +9,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/outcome"
+	"github.com/seed-4578ace9/notifier/internal/consume/received"
+	"github.com/seed-4578ace9/notifier/internal/consume/stage"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -67,12 +70,12 @@ func TestBackoffGoesOn(t *testing.T) {
 	f.event("payments", "order-1")
 	// A delivery from its channel's queue goes back to that queue.
 	d := &delivery{
-		message: f.taken(w, usualAckWait), admission: admission{grant: &fakeGrant{calls: f.calls}}, attempts: 1, began: time.Now(),
+		message: f.taken(w, usualAckWait), admission: outcome.Admission{Grant: &fakeGrant{calls: f.calls}}, attempts: 1, began: time.Now(),
 		destination: "C1",
 	}
-	d.message.from = &pullRequest{source: queueOf("C1")}
-	for deliveries, want := range map[uint64]time.Duration{1: firstBackoff, 2: 4 * time.Second, 3: longestBackoff, 1000: longestBackoff} {
-		d.message.meta.NumDelivered = deliveries
+	d.message.From = &received.PullRequest{Source: received.QueueOf("C1")}
+	for deliveries, want := range map[uint64]time.Duration{1: stage.FirstBackoff, 2: 4 * time.Second, 3: stage.LongestBackoff, 1000: stage.LongestBackoff} {
+		d.message.Meta.NumDelivered = deliveries
 		delay, _ := w.decider.deliverer.failed(lifeOf(t.Context()), d, &sink.Error{Class: sink.Transient, Err: errScripted})
 		if again := want < patience/2; again && (delay < want*3/4 || delay > want*5/4) {
 			t.Errorf("back-off after delivery %d: got %v, want about %v", deliveries, delay, want)
@@ -82,7 +85,7 @@ func TestBackoffGoesOn(t *testing.T) {
 		1: 500 * time.Millisecond, 2: time.Second, 3: 2 * time.Second, 6: 16 * time.Second, 7: 30 * time.Second, 1 << 30: 30 * time.Second,
 	} {
 		for range 100 {
-			if d := retryDelay(firstBackoff, attempts-1); d < want*3/4 || d > want*5/4 {
+			if d := stage.RetryDelay(stage.FirstBackoff, attempts-1); d < want*3/4 || d > want*5/4 {
 				t.Fatalf("back-off after %d attempts: got %v, want about %v", attempts, d, want)
 			}
 		}
@@ -336,7 +339,7 @@ func TestExpiredWhileWaiting(t *testing.T) {
 	})
 }
 
-// admitInDoubt admits each event that an earlier worker had admitted. inDoubt says that this worker may have delivered it.
+// admitInDoubt admits each event that an earlier worker had admitted. InDoubt says that this worker may have delivered it.
 func (f *fixture) admitInDoubt(inDoubt bool) {
 	f.throttle.answers(func(c store.Request) store.Decision {
 		decision := f.throttle.admit(c)

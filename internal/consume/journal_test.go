@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/outcome"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -179,7 +180,7 @@ var journalCases = map[string]journalCase{
 		setUp: func(f *fixture) {
 			f.fails(&sink.Error{Class: sink.Transient, Err: errors.New(strings.Repeat("x", 1000))})
 		},
-		want: []string{"failed, because transient, to payments, error " + strings.Repeat("x", maxError-1) + "…", "sent, to payments"},
+		want: []string{"failed, because transient, to payments, error " + strings.Repeat("x", outcome.MaxError-1) + "…", "sent, to payments"},
 	},
 	"waited for a slot": {
 		setUp: func(f *fixture) {

@@ -10,6 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
+	"github.com/seed-4578ace9/notifier/internal/consume/outcome"
+	"github.com/seed-4578ace9/notifier/internal/consume/received"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/sink"
@@ -92,21 +94,21 @@ func TestWaitForThePost(t *testing.T) {
 }
 
 // taken fetches the next message of a worker that does not run.
-func (f *fixture) taken(w *Worker, ackWait time.Duration) *message {
+func (f *fixture) taken(w *Worker, ackWait time.Duration) *received.Message {
 	f.Helper()
 	requests := w.streams.Connection.NewRequests(patience)
 	defer requests.Close()
 	testkit.NoError(f, requests.Ask(w.streams.Layout().Consumer, 1, patience))
 	msg, request, err := requests.Receive(patience)
 	testkit.NoError(f, err)
-	return testkit.Must(newMessage(msg, &pullRequest{Request: request}, ackWait))(f)
+	return testkit.Must(received.NewMessage(msg, &received.PullRequest{Request: request}, ackWait))(f)
 }
 
 // prepared makes a worker that settles messages, but does not run.
 func (f *fixture) prepared(change func(*setup)) *Worker {
 	f.Helper()
 	w := f.newWorker(change)
-	f.Cleanup(func() { w.settler.settlers.Close(context.Background()) })
+	f.Cleanup(func() { w.settler.Close(context.Background()) })
 	return w
 }
 
@@ -121,22 +123,22 @@ func TestDeadlineMovesOnConfirmation(t *testing.T) {
 	f.event("payments", "order-1")
 	m := f.taken(w, ackWait)
 
-	before := m.lease.ends()
+	before := m.Lease.Ends()
 	proxy.DropReplies(true)
-	testkit.Fails(t, "extension without a reply", w.settler.extend(t.Context(), m), nil)
-	if !m.lease.ends().Equal(before) {
-		t.Errorf("deadline without a confirmation: got %v later, want no change", m.lease.ends().Sub(before))
+	testkit.Fails(t, "extension without a reply", w.settler.Extend(t.Context(), m), nil)
+	if !m.Lease.Ends().Equal(before) {
+		t.Errorf("deadline without a confirmation: got %v later, want no change", m.Lease.Ends().Sub(before))
 	}
 	proxy.DropReplies(false)
 	asked := time.Now()
-	testkit.NoError(t, w.settler.extend(t.Context(), m))
-	if m.lease.ends().Before(asked.Add(ackWait)) || m.lease.ends().After(time.Now().Add(ackWait)) {
-		t.Errorf("deadline: got %v after the request, want %v", m.lease.ends().Sub(asked), ackWait)
+	testkit.NoError(t, w.settler.Extend(t.Context(), m))
+	if m.Lease.Ends().Before(asked.Add(ackWait)) || m.Lease.Ends().After(time.Now().Add(ackWait)) {
+		t.Errorf("deadline: got %v after the request, want %v", m.Lease.Ends().Sub(asked), ackWait)
 	}
 
-	m.lease.extend(time.Now(), -time.Millisecond)
-	before = m.lease.ends()
-	if err := w.settler.extend(t.Context(), m); err == nil || !m.lease.ends().Equal(before) {
+	m.Lease.Extend(time.Now(), -time.Millisecond)
+	before = m.Lease.Ends()
+	if err := w.settler.Extend(t.Context(), m); err == nil || !m.Lease.Ends().Equal(before) {
 		t.Errorf("extension after the lease: got %v, want an error and no change", err)
 	}
 }
@@ -151,22 +153,22 @@ func TestAfterTheLease(t *testing.T) {
 	sequence := f.event("payments", "order-1")
 	late := f.taken(w, ackWait)
 	current := f.taken(w, ackWait) // the redelivery
-	if late.lease.left() > 0 || current.meta.NumDelivered != 2 {
-		t.Fatalf("got %v left of the lease and delivery %d, want none left and delivery 2", late.lease.left(), current.meta.NumDelivered)
+	if late.Lease.Left() > 0 || current.Meta.NumDelivered != 2 {
+		t.Fatalf("got %v left of the lease and delivery %d, want none left and delivery 2", late.Lease.Left(), current.Meta.NumDelivered)
 	}
 
-	w.settler.nak(late, 0)
-	w.decider.deliverer.postpone(lifeOf(t.Context()), &delivery{message: late, admission: admission{grant: &fakeGrant{calls: f.calls}}}, 0)
-	w.settler.terminate(late, event.NewFault(event.ReasonBadJSON, "of no use"), nil)
+	w.settler.Nak(late, 0)
+	w.decider.deliverer.postpone(lifeOf(t.Context()), &delivery{message: late, admission: outcome.Admission{Grant: &fakeGrant{calls: f.calls}}}, 0)
+	w.settler.Terminate(late, event.NewFault(event.ReasonBadJSON, "of no use"), nil)
 	f.awaitSettled(1)
 	f.requireSaid(sequence, "+ACK")
 	f.requireOutcomes(map[string]int{"dead ": 1})
 	testkit.EqualSlices(t, f.calls.all(), nil, "calls of a grant that another worker may have")
 
 	// The owner of the redelivery can still settle the message.
-	w.settler.settlers.Acknowledge(settlement{message: current, outcome: journal.Dead})
+	w.settler.Settle(outcome.Settlement{Message: current, Outcome: journal.Dead})
 	f.event("payments", "another")
-	w.settler.settlers.Acknowledge(settlement{message: f.taken(w, ackWait), outcome: journal.Sent})
+	w.settler.Settle(outcome.Settlement{Message: f.taken(w, ackWait), Outcome: journal.Sent})
 	f.awaitSettled(2)
 	f.requireSaid(sequence, "+ACK", "+ACK")
 	f.requireOutcomes(map[string]int{"dead ": 1, "sent ": 1})
@@ -180,12 +182,12 @@ func TestEndedBeforeItsRedelivery(t *testing.T) {
 	w := f.prepared(func(o *setup) { o.client.AckWait = ackWait })
 	sequence := f.event("payments", "order-1")
 	late, redelivered := f.taken(w, ackWait), f.taken(w, patience)
-	w.settler.settle(settlement{message: late, outcome: journal.Dropped})
+	w.settler.Settle(outcome.Settlement{Message: late, Outcome: journal.Dropped})
 	f.awaitSettled(1)
-	candidates := w.decider.intake.decode(lifeOf(t.Context()), []*message{redelivered})
+	candidates := w.decider.intake.decode(lifeOf(t.Context()), []*received.Message{redelivered})
 	testkit.Equal(t, len(candidates), 0, "events to decide about")
 	f.event("payments", "another")
-	w.settler.settle(settlement{message: f.taken(w, ackWait), outcome: journal.Sent})
+	w.settler.Settle(outcome.Settlement{Message: f.taken(w, ackWait), Outcome: journal.Sent})
 	f.awaitSettled(2)
 	f.requireSaid(sequence, "+ACK", "+ACK")
 	f.requireOutcomes(map[string]int{"dropped ": 1, "sent ": 1})
@@ -226,7 +228,7 @@ func TestEndedByAnotherWorker(t *testing.T) {
 		})
 		w := f.start(nil)
 		f.eventually("it is under way no more", func() bool {
-			return len(f.calls.about("order-1")) >= len(test.history) && len(w.decider.pool.elements) == 0
+			return len(f.calls.about("order-1")) >= len(test.history) && w.decider.pool.Taken() == 0
 		})
 		f.requireHistory("order-1", test.history...)
 		f.requireEmpty()
@@ -255,7 +257,7 @@ func TestEndedByAnotherWorkerWhileItWaits(t *testing.T) {
 			return store.Decision{Verdict: store.Admitted, Grant: grant}
 		})
 		w := f.start(nil)
-		f.eventually("its slots return", func() bool { return f.calls.count("refund order-1") == 1 && len(w.decider.pool.elements) == 0 })
+		f.eventually("its slots return", func() bool { return f.calls.count("refund order-1") == 1 && w.decider.pool.Taken() == 0 })
 		testkit.Equal(t, len(f.calls.posted("")), 0, "posts")
 		testkit.Equal(t, f.calls.count("release order-1"), 0, "released leases")
 		f.requireRoomEmpty()
@@ -360,26 +362,26 @@ func testLostBeforeALateAck(t *testing.T, f *fixture, redelivered bool) {
 }
 
 // attemptsBefore are what may have delivered an event before another worker ends it.
-var attemptsBefore = map[string]admission{
+var attemptsBefore = map[string]outcome.Admission{
 	"no attempt":                         {},
-	"an attempt of nobody that is known": {doubt: doubt{open: true}},
-	"an attempt of this worker":          {doubt: doubt{open: true, own: true}},
+	"an attempt of nobody that is known": {Doubt: outcome.Doubt{Open: true}},
+	"an attempt of this worker":          {Doubt: outcome.Doubt{Open: true, Own: true}},
 }
 
 // TestLostAfterAnAttempt has a worker lose an event, and removes the message. The slots return unless an attempt of the worker may have delivered the
 // event: Redis knew of no other.
 func TestLostAfterAnAttempt(t *testing.T) {
 	t.Parallel()
-	each(t, attemptsBefore, func(t *testing.T, f *fixture, attempted admission) {
+	each(t, attemptsBefore, func(t *testing.T, f *fixture, attempted outcome.Admission) {
 		const ackWait = time.Second
 		w := f.prepared(func(o *setup) { o.client.AckWait = ackWait })
 		sequence := f.event("payments", "order-1")
 		message := f.taken(w, ackWait)
-		testkit.NoError(t, w.settler.streams.Layout().Stream.DeleteMsg(t.Context(), sequence))
-		attempted.grant, attempted.anew = &fakeGrant{id: "order-1", calls: f.calls}, true
-		w.settler.leaveLost(message, attempted)
-		w.settler.awaitOwed()
-		if attempted.doubt.own {
+		testkit.NoError(t, w.settler.Streams.Layout().Stream.DeleteMsg(t.Context(), sequence))
+		attempted.Grant, attempted.Anew = &fakeGrant{id: "order-1", calls: f.calls}, true
+		w.settler.LeaveLost(message, attempted)
+		w.settler.AwaitOwed()
+		if attempted.Doubt.Own {
 			f.requireHistory("order-1")
 		} else {
 			f.requireHistory("order-1", "refund")
@@ -391,12 +393,12 @@ func TestLostAfterAnAttempt(t *testing.T) {
 // event may go on in the room.
 func TestEndedByOther(t *testing.T) {
 	t.Parallel()
-	each(t, attemptsBefore, func(t *testing.T, f *fixture, attempted admission) {
+	each(t, attemptsBefore, func(t *testing.T, f *fixture, attempted outcome.Admission) {
 		w := f.prepared(nil)
 		f.event("payments", "order-1")
-		attempted.grant, attempted.anew = &fakeGrant{id: "order-1", calls: f.calls}, true
-		w.settler.leaveEnded(f.taken(w, usualAckWait), attempted)
-		if attempted.doubt.own {
+		attempted.Grant, attempted.Anew = &fakeGrant{id: "order-1", calls: f.calls}, true
+		w.settler.LeaveEnded(f.taken(w, usualAckWait), attempted)
+		if attempted.Doubt.Own {
 			f.requireHistory("order-1", "finish")
 		} else {
 			f.requireHistory("order-1", "refund")
@@ -412,18 +414,18 @@ func TestPostponedLeavesTheHand(t *testing.T) {
 	w := f.prepared(nil)
 	f.event("payments", "order-1")
 	m := f.taken(w, usualAckWait)
-	m.from = &pullRequest{source: queueOf("C1")}
-	w.puller.hand.take(t.Context(), m)
+	m.From = &received.PullRequest{Source: received.QueueOf("C1")}
+	w.puller.hand.Take(t.Context(), m)
 	testkit.Must(w.lanes.AwaitFree(t.Context(), "C1"))(t) // the request is open from now on
 	d := &delivery{
-		message: m, destination: "C1", admission: admission{grant: &fakeGrant{id: "order-1", calls: f.calls}}, place: w.lanes.Enter(lane.Delivery{Channel: "C1"}),
+		message: m, destination: "C1", admission: outcome.Admission{Grant: &fakeGrant{id: "order-1", calls: f.calls}}, place: w.lanes.Enter(lane.Delivery{Channel: "C1"}),
 	}
 	postponed := make(chan struct{})
 	go func() {
 		w.decider.deliverer.postpone(lifeOf(t.Context()), d, time.Second)
 		close(postponed)
 	}()
-	f.eventually("the hand is empty", func() bool { return w.puller.hand.held() == 0 })
+	f.eventually("the hand is empty", func() bool { return w.puller.hand.Held() == 0 })
 	w.lanes.Fetched("C1", 0, nil)
 	receive(t, "the end of the delivery", postponed)
 }
@@ -438,9 +440,9 @@ func TestNoPostWithoutALease(t *testing.T) {
 	f.event("payments", "order-1")
 	d := &delivery{
 		message: f.taken(w, usualAckWait), event: event.Event{ID: "order-1"},
-		admission: admission{grant: &fakeGrant{id: "order-1", calls: f.calls}}, place: w.lanes.Enter(lane.Delivery{Channel: "C1"}),
+		admission: outcome.Admission{Grant: &fakeGrant{id: "order-1", calls: f.calls}}, place: w.lanes.Enter(lane.Delivery{Channel: "C1"}),
 	}
-	d.message.lease.extend(time.Now(), usualAckWait/4)
+	d.message.Lease.Extend(time.Now(), usualAckWait/4)
 	proxy.DropReplies(true)
 	unanswered, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()

@@ -5,11 +5,13 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/consume/outcome"
 )
 
 // leaseRenewer renews the JetStream lease and the throttle lease of each delivery under way.
 type leaseRenewer struct {
-	settler *settler
+	settler *outcome.Settler
 	metrics DeliveryMetrics
 	logger  *slog.Logger
 
@@ -23,7 +25,7 @@ type DeliveryMetrics interface {
 	Held(channel string, delta int) // deliveries that wait for a channel in this worker
 }
 
-func newLeaseRenewer(s *settler, metrics DeliveryMetrics, logger *slog.Logger) *leaseRenewer {
+func newLeaseRenewer(s *outcome.Settler, metrics DeliveryMetrics, logger *slog.Logger) *leaseRenewer {
 	return &leaseRenewer{settler: s, metrics: metrics, logger: logger, deliveries: make(map[*delivery]bool)}
 }
 
@@ -60,7 +62,7 @@ func (r *leaseRenewer) warnOfAll() {
 
 // run renews each lease after a third of its duration, until the context ends.
 func (r *leaseRenewer) run(ctx context.Context) {
-	beat := time.NewTicker(max(r.settler.lease/12, time.Millisecond))
+	beat := time.NewTicker(max(r.settler.Lease/12, time.Millisecond))
 	defer beat.Stop()
 	for {
 		select {
@@ -81,7 +83,7 @@ func (r *leaseRenewer) due() []*delivery {
 	defer r.mu.Unlock()
 	var due []*delivery
 	for d := range r.deliveries {
-		if d.message.lease.left() <= r.settler.lease*2/3 {
+		if d.message.Lease.Left() <= r.settler.Lease*2/3 {
 			due = append(due, d)
 		}
 	}
@@ -93,13 +95,13 @@ func (r *leaseRenewer) extend(ctx context.Context, d *delivery) bool {
 	if d.lost.Load() {
 		return false
 	}
-	if err := r.settler.extend(ctx, d.message); err != nil {
-		if d.message.lease.left() <= 0 {
+	if err := r.settler.Extend(ctx, d.message); err != nil {
+		if d.message.Lease.Left() <= 0 {
 			d.lose()
 		}
 		return false // the next beat tries again
 	}
-	if !d.admission.grant.Extend(ctx) {
+	if !d.admission.Grant.Extend(ctx) {
 		d.lose()
 		return false
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stage"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
@@ -47,7 +48,7 @@ var testNames = stream.Names{
 var testDecoder = event.Decoder{Prefix: testNames.Subject, MaxBytes: 1 << 20}
 
 // lifeOf is the life of activities that end with one context.
-func lifeOf(ctx context.Context) life { return life{waiting: ctx, working: ctx} }
+func lifeOf(ctx context.Context) stage.Life { return stage.Life{Waiting: ctx, Working: ctx} }
 
 // fixture holds a NATS server and the fakes around a worker.
 type fixture struct {
@@ -214,7 +215,7 @@ func (f *fixture) run(w *Worker) *running {
 		defer close(ended)
 		r.result <- w.Run(ctx)
 		if w.streams.Connection.Conn.IsConnected() { // else messages may wait to be acknowledged
-			testkit.Equal(f, w.puller.hand.held(), 0, "bytes in hand of a worker that has ended")
+			testkit.Equal(f, w.puller.hand.Held(), 0, "bytes in hand of a worker that has ended")
 		}
 	}()
 	f.Cleanup(func() {

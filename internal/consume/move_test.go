@@ -13,6 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
+	"github.com/seed-4578ace9/notifier/internal/consume/move"
+	"github.com/seed-4578ace9/notifier/internal/consume/received"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -48,10 +50,10 @@ func TestMovedOnceAfterACrash(t *testing.T) {
 			gone := f.prepared(nil)
 			sequence := f.publish("notify.payments", `{"id": "order-1", "title": "an event", "status": "resolved", "key": "k"}`)
 			m := f.taken(gone, patience)
-			e := testkit.Must(testDecoder.Decode(m.published()))(t)
-			stored := gone.mover.newMove(candidate{message: m, event: e}, goal{reason: reason, channel: "payments", in: longEnough}).toStore.messages[0]
+			e := testkit.Must(testDecoder.Decode(m.Published()))(t)
+			stored := gone.mover.NewMove(received.Candidate{Message: m, Event: e}, move.Goal{Reason: reason, Channel: "payments", In: longEnough}).ToStore.Messages[0]
 			testkit.Must(f.js.PublishMsg(t.Context(), stored))(t)
-			gone.settler.nak(m, 0)
+			gone.settler.Nak(m, 0)
 
 			again := newGate(t)
 			f.throttle.answers(func(c store.Request) store.Decision {
@@ -149,7 +151,7 @@ func TestSilentRoomDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	w, silent := f.besideSilentRoom(false)
-	waiting := 3 * cap(w.decider.pool.elements)
+	waiting := 3 * w.decider.pool.Size()
 	var last uint64
 	for i := range waiting {
 		last = f.event("payments", fmt.Sprintf("payment-%d", i))
@@ -160,7 +162,7 @@ func TestSilentRoomDelaysNoOther(t *testing.T) {
 	f.eventually("the other event ends", func() bool { return f.metrics.ended() == 1 })
 	f.requireOutcomes(map[string]int{"sent orders": 1})
 	f.requirePutOff(last)
-	if asked := silent.asked.Load(); asked > int64(cap(w.decider.pool.elements))+store.MaxBatch {
+	if asked := silent.asked.Load(); asked > int64(w.decider.pool.Size())+store.MaxBatch {
 		t.Errorf("moves that the silent room was asked for: got %d of %d, want about as many as there are elements", asked, waiting)
 	}
 	silent.open()
@@ -177,7 +179,7 @@ func TestRoomWithoutALeaderDelaysNoOther(t *testing.T) {
 	f.run(w)
 	t.Cleanup(silent.open) // before the worker's own cleanup
 	f.requirePutOff(first)
-	for i := range 2 * cap(w.decider.pool.elements) {
+	for i := range 2 * w.decider.pool.Size() {
 		f.event("payments", fmt.Sprintf("payment-%d", i))
 	}
 	f.event("orders", "order-1")
@@ -274,7 +276,7 @@ func TestHostileHeaders(t *testing.T) {
 	} {
 		hostile = append(hostile, name, value, strings.ToLower(name), value)
 	}
-	testkit.AtMost(t, len(hostile)/2, fewHeaders, "headers, of which a worker keeps all")
+	testkit.AtMost(t, len(hostile)/2, received.FewHeaders, "headers, of which a worker keeps all")
 	sequence := f.publish("notify.payments", `{"id": "order-1", "title": "an event"}`, hostile...)
 	var found []*jetstream.RawStreamMsg // the event waits for a second only
 	f.eventually("it waits", func() bool {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
+	"github.com/seed-4578ace9/notifier/internal/consume/outcome"
+	"github.com/seed-4578ace9/notifier/internal/consume/stage"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/sink"
@@ -51,7 +53,7 @@ func (c muteCheck) ofPost(d *delivery) (check sink.Check, refused *bool) {
 			by, err = c.mutes.CheckMute(ctx, d.event.Category, d.event.Severity)
 		}
 		*refused = err != nil
-		if ends := d.message.lease.ends(); by.IsZero() || ends.Before(by) {
+		if ends := d.message.Lease.Ends(); by.IsZero() || ends.Before(by) {
 			by = ends
 		}
 		return by, err
@@ -59,12 +61,12 @@ func (c muteCheck) ofPost(d *delivery) (check sink.Check, refused *bool) {
 }
 
 // dropMuted ends the delivery of a muted event, and reports whether it did. The event's slot returns.
-func (v *deliverer) dropMuted(l life, d *delivery) bool {
+func (v *deliverer) dropMuted(l stage.Life, d *delivery) bool {
 	denial := v.mutes.known(d)
-	if denial == nil || d.admission.doubt.open || d.lost.Load() || d.message.lease.left() <= 0 {
+	if denial == nil || d.admission.Doubt.Open || d.lost.Load() || d.message.Lease.Left() <= 0 {
 		return false
 	}
-	owed := d.admission.endUndelivered(l.ending())
-	v.settler.settleAfter(owed, settlement{message: d.message, outcome: journal.Dropped, denial: denial})
+	owed := d.admission.EndUndelivered(l.Ending())
+	v.settler.SettleAfter(owed, outcome.Settlement{Message: d.message, Outcome: journal.Dropped, Denial: denial})
 	return true
 }

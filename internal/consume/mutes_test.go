@@ -10,6 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
+	"github.com/seed-4578ace9/notifier/internal/consume/outcome"
+	"github.com/seed-4578ace9/notifier/internal/consume/received"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/summary"
@@ -104,8 +106,8 @@ func TestBoundOfThePost(t *testing.T) {
 		"nothing was confirmed":              {event.StatusFiring, time.Time{}, ends},
 		"it resolves":                        {event.StatusResolved, ends.Add(-time.Second), ends},
 	}, func(t *testing.T, test boundCase) {
-		d := &delivery{message: new(message), event: event.Event{Key: "k", Status: test.status}}
-		d.message.lease.extend(ends, 0)
+		d := &delivery{message: new(received.Message), event: event.Event{Key: "k", Status: test.status}}
+		d.message.Lease.Extend(ends, 0)
 		check, _ := muteCheck{mutes: &fakeMutes{confirmed: test.confirmed}}.ofPost(d)
 		testkit.Equal(t, testkit.Must(check(t.Context()))(t), test.want, "by when the post must begin")
 	})
@@ -120,7 +122,7 @@ func TestSuspendedAtThePost(t *testing.T) {
 	f.event("payments", "order-1")
 	d := &delivery{
 		message: f.taken(w, usualAckWait), event: event.Event{ID: "order-1"},
-		admission: admission{grant: &fakeGrant{id: "order-1", calls: f.calls}}, place: w.lanes.Enter(lane.Delivery{Channel: "C1"}),
+		admission: outcome.Admission{Grant: &fakeGrant{id: "order-1", calls: f.calls}}, place: w.lanes.Enter(lane.Delivery{Channel: "C1"}),
 	}
 	suspended.of = d.message
 	if receipt, failure, _ := w.decider.deliverer.attempt(t.Context(), d); failure == nil {
@@ -132,11 +134,11 @@ func TestSuspendedAtThePost(t *testing.T) {
 // suspendedAtPost ends the lease of a message.
 type suspendedAtPost struct {
 	*fakeMutes
-	of *message
+	of *received.Message
 }
 
 func (s *suspendedAtPost) CheckMute(context.Context, string, event.Severity) (by time.Time, err error) {
-	s.of.lease.extend(time.Now(), -time.Millisecond)
+	s.of.Lease.Extend(time.Now(), -time.Millisecond)
 	return time.Time{}, nil
 }
 
@@ -175,7 +177,7 @@ func TestKeysUnderMutes(t *testing.T) {
 	prefix := "infrastructure.kubernetes\n" + strings.Repeat("k", 60)
 	var keys []summary.Key
 	for _, end := range []string{"a", "b"} {
-		keys = (&message{entry: new(room.Entry), about: about{pair: prefix + end, title: "node is down"}}).appendKey(keys)
+		keys = (&received.Message{Entry: new(room.Entry), About: received.About{Pair: prefix + end, Title: "node is down"}}).AppendKey(keys)
 	}
 	if keys[0].Name == keys[1].Name {
 		t.Errorf("both keys have the name %s", keys[0].Name)
@@ -185,6 +187,6 @@ func TestKeysUnderMutes(t *testing.T) {
 // TestKeyOfAText has an event without a title. A digest names its key by its text.
 func TestKeyOfAText(t *testing.T) {
 	t.Parallel()
-	m := &message{Msg: &nats.Msg{Data: []byte(`{"text": "node is down\nsince noon"}`)}, entry: new(room.Entry), about: about{pair: "payments\nnode"}}
-	testkit.Equal(t, m.appendKey(nil)[0].Title, "node is down", "title of the key")
+	m := &received.Message{Msg: &nats.Msg{Data: []byte(`{"text": "node is down\nsince noon"}`)}, Entry: new(room.Entry), About: received.About{Pair: "payments\nnode"}}
+	testkit.Equal(t, m.AppendKey(nil)[0].Title, "node is down", "title of the key")
 }

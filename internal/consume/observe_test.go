@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stage"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -89,8 +90,8 @@ func (f *fixture) requirePutOff(sequence uint64) {
 	f.Helper()
 	f.eventually("it gets a nak", func() bool { return len(f.said.about(sequence)) > 0 })
 	delays := f.said.delays(f, sequence)
-	if len(delays) == 0 || delays[0] < misconfiguredBackoff*3/4 || delays[0] > misconfiguredBackoff*5/4 {
-		f.Errorf("delays of message %d: got %v, want about %v", sequence, delays, misconfiguredBackoff)
+	if len(delays) == 0 || delays[0] < stage.MisconfiguredBackoff*3/4 || delays[0] > stage.MisconfiguredBackoff*5/4 {
+		f.Errorf("delays of message %d: got %v, want about %v", sequence, delays, stage.MisconfiguredBackoff)
 	}
 }
 

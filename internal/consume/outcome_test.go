@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stage"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/sink"
@@ -119,7 +120,7 @@ func TestOutcomes(t *testing.T) {
 		if tried > 0 && test.outcome == journal.Sent {
 			sent = 1
 		}
-		f.eventually("it is under way no more", func() bool { return f.metrics.Get("under way") == 0 && len(w.decider.pool.elements) == 0 })
+		f.eventually("it is under way no more", func() bool { return f.metrics.Get("under way") == 0 && w.decider.pool.Taken() == 0 })
 		if f.metrics.Get("age") != sent || f.metrics.mostUnderWay() != tried {
 			t.Errorf("got %d ages and %d deliveries at once, want %d and %d", f.metrics.Get("age"), f.metrics.mostUnderWay(), sent, tried)
 		}
@@ -180,7 +181,7 @@ func TestUndecided(t *testing.T) {
 func TestInHandIsBounded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	const concurrency, events = 3, poolSize + 100
+	const concurrency, events = 3, stage.PoolSize + 100
 	f.provision(usualAckWait)
 	f.numbered("payments", events)
 	release := newGate(t)
@@ -188,9 +189,9 @@ func TestInHandIsBounded(t *testing.T) {
 	f.start(func(o *setup) { o.Concurrency = concurrency })
 	f.eventually("all events are taken", func() bool { return f.consumerInfo().NumAckPending == events })
 	// The last elements of the pool stay free until they are enough for a batch.
-	f.eventually("the pool is full", func() bool { return len(f.throttle.asked()) > poolSize+concurrency-poolSize/4 })
+	f.eventually("the pool is full", func() bool { return len(f.throttle.asked()) > stage.PoolSize+concurrency-stage.PoolSize/4 })
 	f.eventually("posts are under way", func() bool { return f.sink.mostAtOnce() == concurrency })
-	testkit.AtMost(t, len(f.throttle.asked()), poolSize+concurrency, "decisions")
+	testkit.AtMost(t, len(f.throttle.asked()), stage.PoolSize+concurrency, "decisions")
 	release.open()
 	f.awaitSettled(events)
 	f.requireOutcomes(map[string]int{"sent payments": events})

@@ -5,7 +5,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/move"
 	"github.com/seed-4578ace9/notifier/internal/consume/openers"
+	"github.com/seed-4578ace9/notifier/internal/consume/outcome"
+	"github.com/seed-4578ace9/notifier/internal/consume/received"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
@@ -24,10 +27,10 @@ const (
 // pairs finds out whether an undecided message may still open the pair of a resolved event. Its methods may be called concurrently.
 type pairs struct {
 	streams  *stream.Client
-	reader   *reader
+	reader   *received.Reader
 	known    Known
-	refusals *refusals
-	metrics  EventMetrics
+	refusals *outcome.Refusals
+	metrics  outcome.EventMetrics
 
 	openers *openers.Search // for undecided messages that may open a pair
 	begun   quota           // of the resolved events that begin to wait for such messages
@@ -38,28 +41,28 @@ const comesBackLate = 2 * time.Second
 
 // letFold lets a decision fold an event with a key into a message of its key, if the settings have folds for its category or the key may be
 // flapping. With folds, an event without a status has a pair too.
-func (p *pairs) letFold(c candidate, request *store.Request) {
-	within := p.reader.fold(c.event.Category)
-	counts := p.reader.flaps && request.Pair != "" && !c.entry.IsReport()
-	if within == 0 && !counts || c.event.Key == "" || request.Cost == 0 {
+func (p *pairs) letFold(c received.Candidate, request *store.Request) {
+	within := p.reader.Fold(c.Event.Category)
+	counts := p.reader.Flaps && request.Pair != "" && !c.Entry.IsReport()
+	if within == 0 && !counts || c.Event.Key == "" || request.Cost == 0 {
 		return
 	}
 	if request.Fold.Counts = counts; request.Resolves {
 		return
 	}
-	request.Pair = c.event.Keyed()
-	request.Fold.Within, request.Fold.ComesBack = within, p.goalOf(c).in+comesBackLate
+	request.Pair = c.Event.Keyed()
+	request.Fold.Within, request.Fold.ComesBack = within, p.goalOf(c).In+comesBackLate
 }
 
 // goalOf returns how long an event waits in the room for another event of its key before the next request about it.
-func (p *pairs) goalOf(c candidate) goal {
-	wait := min(max(p.streams.Clock.Since(c.entry.Since)/2, shortestPairWait), longestPairWait)
-	return goal{reason: room.Pair, in: wait, searched: openers.Reach{Until: c.entry.Until, Behind: c.entry.Behind}}
+func (p *pairs) goalOf(c received.Candidate) move.Goal {
+	wait := min(max(p.streams.Clock.Since(c.Entry.Since)/2, shortestPairWait), longestPairWait)
+	return move.Goal{Reason: room.Pair, In: wait, Searched: openers.Reach{Until: c.Entry.Until, Behind: c.Entry.Behind}}
 }
 
 type waiting struct {
-	candidate
-	goal goal
+	received.Candidate
+	goal move.Goal
 }
 
 // sort decides what becomes of resolved events without an open pair. An event waits in the room for pairPatience. If the quota of its first
@@ -68,24 +71,24 @@ type waiting struct {
 //
 // Another worker may decide after the throttle's answer and before the look at the streams. So the worker asks the throttle once more, and the
 // second answer counts.
-func (p *pairs) sort(ctx context.Context, events []candidate) (waits []waiting, again []candidate, dropped []settlement) {
+func (p *pairs) sort(ctx context.Context, events []received.Candidate) (waits []waiting, again []received.Candidate, dropped []outcome.Settlement) {
 	now := p.streams.Clock.Earliest(time.Now())
 	end := sync.OnceValue(func() uint64 { return p.openers.End(ctx) })
 	for _, c := range events {
-		first := event.FirstLevel(c.event.Category)
-		if c.entry.Reason != room.Pair && (p.refusals.crowded(room.Pair, first) || !p.begun.take(first, time.Now())) {
-			dropped = append(dropped, p.refusals.dropCrowded(c.message, room.Pair))
+		first := event.FirstLevel(c.Event.Category)
+		if c.Entry.Reason != room.Pair && (p.refusals.Crowded(room.Pair, first) || !p.begun.take(first, time.Now())) {
+			dropped = append(dropped, p.refusals.DropCrowded(c.Message, room.Pair))
 			continue
 		}
 		to := p.goalOf(c)
-		patience := pairPatience - p.reader.leastAge(c.message)
+		patience := pairPatience - p.reader.LeastAge(c.Message)
 		switch {
-		case to.searched.Until == 0 && patience > 0:
-			to.in = patience
-		case p.openers.AreDecided(ctx, &to.searched, end):
-			c.certain = true
-			if c.entry.Until == 0 {
-				c.decidedUpTo = now
+		case to.Searched.Until == 0 && patience > 0:
+			to.In = patience
+		case p.openers.AreDecided(ctx, &to.Searched, end):
+			c.Certain = true
+			if c.Entry.Until == 0 {
+				c.DecidedUpTo = now
 			}
 			again = append(again, c)
 			continue
@@ -96,12 +99,12 @@ func (p *pairs) sort(ctx context.Context, events []candidate) (waits []waiting, 
 }
 
 // neverOpened returns the settlement of a resolved event whose pair certainly never opens.
-func (p *pairs) neverOpened(c candidate) settlement {
+func (p *pairs) neverOpened(c received.Candidate) outcome.Settlement {
 	p.metrics.Resolved("unpaired")
-	if !c.decidedUpTo.IsZero() {
-		p.known.LearnUnpaired(c.event.Pair(), c.decidedUpTo)
+	if !c.DecidedUpTo.IsZero() {
+		p.known.LearnUnpaired(c.Event.Pair(), c.DecidedUpTo)
 	}
-	return p.refusals.dropped(c.message, store.DeniedUnpaired)
+	return p.refusals.Dropped(c.Message, store.DeniedUnpaired)
 }
 
 // mostBegun is how many resolved events of one first level, without an open pair, a worker lets begin to wait in the room within

@@ -13,6 +13,9 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume/health"
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
+	"github.com/seed-4578ace9/notifier/internal/consume/move"
+	"github.com/seed-4578ace9/notifier/internal/consume/outcome"
+	"github.com/seed-4578ace9/notifier/internal/consume/received"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -32,25 +35,25 @@ const pollTime = time.Second
 type puller struct {
 	streams  *stream.Client
 	throttle Throttle
-	settler  *settler
+	settler  *outcome.Settler
 	lanes    *lane.Lanes
-	queues   *channelQueues
+	queues   *move.Queues
 	bodies   *bodies
 	health   *health.Health[*delivery]
 	inbox    *inbox
-	hand     *hand
+	hand     *received.Hand
 	finding  *oplog.Condition // finding the consumers of channels' queues
 	logger   *slog.Logger
 	pulling  sync.WaitGroup
 }
 
 type inbox struct {
-	messages chan *message
+	messages chan *received.Message
 	behind   atomic.Bool // producers' messages wait to be delivered
 }
 
 func newInbox() *inbox {
-	return &inbox{messages: make(chan *message, 2*store.MaxBatch)}
+	return &inbox{messages: make(chan *received.Message, 2*store.MaxBatch)}
 }
 
 // pullAll pulls from the producers' stream, from the room and from each channel's queue in the room, until the context ends.
@@ -66,17 +69,17 @@ func (p *puller) pullAll(ctx context.Context) error {
 		})
 	}
 	start(func(ctx context.Context) error {
-		return p.pull(ctx, source{}, func() jetstream.Consumer { return p.streams.Layout().Consumer })
+		return p.pull(ctx, received.Source{}, func() jetstream.Consumer { return p.streams.Layout().Consumer })
 	})
 	start(func(ctx context.Context) error {
-		return p.pull(ctx, source{inRoom: true}, func() jetstream.Consumer { return p.streams.Layout().Room.Consumer })
+		return p.pull(ctx, received.Source{InRoom: true}, func() jetstream.Consumer { return p.streams.Layout().Room.Consumer })
 	})
 	p.pulling.Go(func() { p.bodies.run(ctx) })
-	p.pulling.Go(func() { p.queues.each(ctx, p.queues.serve) })
+	p.pulling.Go(func() { p.queues.Each(ctx, p.queues.Serve) })
 	p.pulling.Go(func() {
 		for {
 			select {
-			case queue := <-p.queues.unserved:
+			case queue := <-p.queues.Unserved:
 				start(func(ctx context.Context) error { return p.pullQueue(ctx, queue) })
 			case <-ctx.Done():
 				return
@@ -92,8 +95,8 @@ func (p *puller) pullAll(ctx context.Context) error {
 
 // pull requests messages while the worker can handle them, until the context ends. It requests more as soon as half of them, or half of the
 // bytes of a request, have come.
-func (p *puller) pull(ctx context.Context, from source, consumer func() jetstream.Consumer) error {
-	requests := p.streams.Connection.NewRequests(p.settler.lease)
+func (p *puller) pull(ctx context.Context, from received.Source, consumer func() jetstream.Consumer) error {
+	requests := p.streams.Connection.NewRequests(p.settler.Lease)
 	defer requests.Close()
 	defer p.drain(ctx, requests, from)
 	demand := firstDemand
@@ -107,10 +110,10 @@ func (p *puller) pull(ctx context.Context, from source, consumer func() jetstrea
 		if err == nil {
 			got, err = p.receive(ctx, requests, from, demand/2)
 		}
-		if err == nil && !from.inRoom && !got.full { // the server has no more
+		if err == nil && !from.InRoom && !got.full { // the server has no more
 			p.inbox.behind.Store(false)
 		}
-		demand = nextDemand(demand, got, p.settler.lease)
+		demand = nextDemand(demand, got, p.settler.Lease)
 		if err != nil {
 			demand = smallestDemand // the server may yet answer this request and the next one
 			if err := p.pullFailed(ctx, to, err); err != nil {
@@ -121,7 +124,7 @@ func (p *puller) pull(ctx context.Context, from source, consumer func() jetstrea
 }
 
 // drain passes on what the server sends for open requests, until it has answered each.
-func (p *puller) drain(ctx context.Context, requests *stream.Requests, from source) {
+func (p *puller) drain(ctx context.Context, requests *stream.Requests, from received.Source) {
 	for requests.Left() > 0 {
 		if _, err := p.receive(ctx, requests, from, 0); err != nil {
 			return
@@ -145,7 +148,7 @@ func (p *puller) ask(ctx context.Context, requests *stream.Requests, consumer je
 	if info.Config.HeadersOnly {
 		return errBodiless
 	}
-	if err := p.settler.settlers.AwaitSpace(ctx, info.Name); err != nil {
+	if err := p.settler.AwaitSpace(ctx, info.Name); err != nil {
 		return err
 	}
 	if more := wanted - requests.Left(); more > 0 {
@@ -155,11 +158,11 @@ func (p *puller) ask(ctx context.Context, requests *stream.Requests, consumer je
 }
 
 // wait is how long the server waits for messages before it ends a request.
-func (p *puller) wait() time.Duration { return min(pollTime, p.settler.lease/4) }
+func (p *puller) wait() time.Duration { return min(pollTime, p.settler.Lease/4) }
 
 // receive passes messages on, until the server may send only a few more messages or bytes, or has no more. If few is 0, it receives all.
-func (p *puller) receive(ctx context.Context, requests *stream.Requests, from source, few int) (got taken, err error) {
-	by := &pullRequest{source: from}
+func (p *puller) receive(ctx context.Context, requests *stream.Requests, from received.Source, few int) (got taken, err error) {
+	by := &received.PullRequest{Source: from}
 	for requests.Left() > few {
 		msg, request, err := requests.Receive(p.wait())
 		switch {
@@ -170,7 +173,7 @@ func (p *puller) receive(ctx context.Context, requests *stream.Requests, from so
 			return got, err
 		}
 		if by.Request != request {
-			by = &pullRequest{source: from, Request: request}
+			by = &received.PullRequest{Source: from, Request: request}
 		}
 		got.messages++
 		got.handing += p.pass(ctx, requests, msg, by)
@@ -184,23 +187,23 @@ func (p *puller) receive(ctx context.Context, requests *stream.Requests, from so
 
 // pass hands a message on, and returns how long the message waited. If the consumer may have been recreated, the worker first learns when: the
 // earlier consumer may have delivered the message to another worker, which the message does not show.
-func (p *puller) pass(ctx context.Context, requests *stream.Requests, msg *nats.Msg, by *pullRequest) time.Duration {
-	m, err := newMessage(msg, by, p.settler.lease)
+func (p *puller) pass(ctx context.Context, requests *stream.Requests, msg *nats.Msg, by *received.PullRequest) time.Duration {
+	m, err := received.NewMessage(msg, by, p.settler.Lease)
 	if err != nil {
 		p.logger.Error("ignoring a message without JetStream metadata", "error", err)
 		return 0
 	}
-	if !by.inRoom {
-		if requests.MayBeRecreated(m.meta.Sequence.Consumer) {
+	if !by.InRoom {
+		if requests.MayBeRecreated(m.Meta.Sequence.Consumer) {
 			_ = p.streams.Find(ctx) // the next request reports an error
 		}
-		p.inbox.behind.Store(m.meta.NumPending > 0)
+		p.inbox.behind.Store(m.Meta.NumPending > 0)
 	}
-	if by.deciding != nil {
-		by.deciding.Add(1)
+	if by.Deciding != nil {
+		by.Deciding.Add(1)
 	}
 	start := time.Now()
-	p.hand.take(ctx, m)
+	p.hand.Take(ctx, m)
 	p.inbox.messages <- m
 	return time.Since(start)
 }
@@ -218,21 +221,21 @@ func nextDemand(demand int, got taken, ackWait time.Duration) int {
 }
 
 // pullQueue takes as many events from a channel's queue as the channel takes, and more once they are decided, until the context ends.
-func (p *puller) pullQueue(ctx context.Context, from source) error {
-	from.deciding = new(sync.WaitGroup)
-	requests := p.streams.Connection.NewRequests(p.settler.lease)
+func (p *puller) pullQueue(ctx context.Context, from received.Source) error {
+	from.Deciding = new(sync.WaitGroup)
+	requests := p.streams.Connection.NewRequests(p.settler.Lease)
 	defer requests.Close()
 	for {
 		if err := p.mayPull(ctx); err != nil {
 			return err
 		}
-		if from.channel == "" {
-			from.channel = p.queues.channelOf(from.token) // known since an event for the channel came
+		if from.Channel == "" {
+			from.Channel = p.queues.ChannelOf(from.Token) // known since an event for the channel came
 		}
-		if err := p.awaitPause(ctx, from.lane()); err != nil {
+		if err := p.awaitPause(ctx, from.Lane()); err != nil {
 			return err
 		}
-		consumer, err := p.streams.Layout().Room.Channel(ctx, from.token)
+		consumer, err := p.streams.Layout().Room.Channel(ctx, from.Token)
 		if err != nil {
 			if err := p.queueFailed(ctx, err); err != nil {
 				return err
@@ -240,7 +243,7 @@ func (p *puller) pullQueue(ctx context.Context, from source) error {
 			continue
 		}
 		p.finding.Note(nil)
-		free, err := p.lanes.AwaitFree(ctx, from.lane())
+		free, err := p.lanes.AwaitFree(ctx, from.Lane())
 		switch {
 		case err != nil:
 			return err
@@ -251,13 +254,13 @@ func (p *puller) pullQueue(ctx context.Context, from source) error {
 		if err = p.ask(ctx, requests, consumer, free); err == nil {
 			got, err = p.receive(ctx, requests, from, 0)
 		}
-		p.lanes.Fetched(from.lane(), got.messages, err)
+		p.lanes.Fetched(from.Lane(), got.messages, err)
 		if err != nil {
 			if err := p.pullFailed(ctx, consumer, err); err != nil {
 				return err
 			}
 		}
-		from.deciding.Wait()
+		from.Deciding.Wait()
 	}
 }
 

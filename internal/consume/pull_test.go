@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/received"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
@@ -104,7 +105,7 @@ func TestRequestsOfLargeMessages(t *testing.T) {
 	requests := w.streams.Connection.NewRequests(time.Minute)
 	defer requests.Close()
 	testkit.NoError(t, w.puller.ask(t.Context(), requests, w.streams.Layout().Consumer, firstDemand))
-	got, err := w.puller.receive(t.Context(), requests, source{}, firstDemand/2)
+	got, err := w.puller.receive(t.Context(), requests, received.Source{}, firstDemand/2)
 	testkit.NoError(t, err)
 	if !got.full || got.messages < 4 || got.messages > 7 || requests.Left() != firstDemand-got.messages {
 		t.Errorf("got %+v with %d messages left, want half of the bytes of a request", got, requests.Left())
@@ -119,15 +120,15 @@ func TestLargeMessagesInHand(t *testing.T) {
 	const small, large, size = 2 * largestDemand, 64, 400_000
 	f.publishAsync(small, func(int) (subject, body string) { return "notify.payments", "{}" })
 	f.publishAsync(large, func(int) (subject, body string) { return "notify.payments", strings.Repeat("x", size) })
-	w.puller.inbox.messages = make(chan *message, small+large)
+	w.puller.inbox.messages = make(chan *received.Message, small+large)
 	ctx, cancel := context.WithCancel(t.Context())
 	w.puller.pulling.Go(func() {
-		_ = w.puller.pull(ctx, source{}, func() jetstream.Consumer { return w.streams.Layout().Consumer })
+		_ = w.puller.pull(ctx, received.Source{}, func() jetstream.Consumer { return w.streams.Layout().Consumer })
 	})
 	delivered := func() int { return testkit.Must(w.streams.Layout().Consumer.Info(t.Context()))(t).NumAckPending }
-	f.eventually("the messages in hand are as many as fit", func() bool { return w.puller.hand.held() > mostInHand-2*size })
+	f.eventually("the messages in hand are as many as fit", func() bool { return w.puller.hand.Held() > received.MostInHand-2*size })
 	f.eventually("one more message waits for its turn", func() bool { return delivered() > len(w.puller.inbox.messages) })
-	testkit.AtMost(t, (delivered()-small)*size, 2*mostInHand, "bytes of the large messages that the server has delivered")
+	testkit.AtMost(t, (delivered()-small)*size, 2*received.MostInHand, "bytes of the large messages that the server has delivered")
 	cancel()
 	w.puller.pulling.Wait()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/openers"
+	"github.com/seed-4578ace9/notifier/internal/consume/received"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -229,7 +230,7 @@ func TestForgedQueues(t *testing.T) {
 	f := newProvisioned(t)
 	const few = 100
 	w := f.newWorker(nil)
-	w.puller.queues.unserved = make(chan source, few)
+	w.puller.queues.Unserved = make(chan received.Source, few)
 	f.publishAsync(few+1, func(i int) (subject, body string) {
 		return testNames.Room().Channel(room.Token(fmt.Sprint("#forged", i)), "security"), ""
 	})

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stage"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/sink"
@@ -101,7 +102,7 @@ func TestStopSettlesWhatWasDeliveredLast(t *testing.T) {
 func TestStopWithAFullHand(t *testing.T) {
 	t.Parallel()
 	f := newProvisioned(t)
-	const events = poolSize + 1
+	const events = stage.PoolSize + 1
 	ids := f.numbered("payments", events)
 	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
 		<-ctx.Done()
@@ -138,7 +139,7 @@ func TestStopWithoutNATS(t *testing.T) {
 	f := newFixture(t)
 	proxy := servertest.StartProxy(t, f.server.URL[len("nats://"):])
 	f.provision(usualAckWait)
-	const events = poolSize
+	const events = stage.PoolSize
 	release := newGate(t)
 	f.holdPosts(release)
 	f.numbered("payments", events)

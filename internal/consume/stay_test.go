@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/outcome"
 	"github.com/seed-4578ace9/notifier/internal/consume/stay"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
@@ -119,15 +120,15 @@ func TestRoomShrinks(t *testing.T) {
 	sequence := f.publish("notify.payments", `{"id": "order-1", "title": "an event", "text": "`+strings.Repeat("x", 450)+`"}`)
 	d := &delivery{
 		message: f.taken(w, usualAckWait), event: event.Event{ID: "order-1", Category: "payments"}, destination: "C1",
-		admission: admission{grant: &fakeGrant{id: "order-1", calls: f.calls}},
+		admission: outcome.Admission{Grant: &fakeGrant{id: "order-1", calls: f.calls}},
 	}
 	smaller := testNames.RoomConfig()
 	smaller.MaxMsgSize = 500
 	testkit.Must(f.js.UpdateStream(t.Context(), smaller))(t)
-	w.decider.deliverer.mover.start()
+	w.decider.deliverer.mover.Start()
 	moving := w.decider.deliverer.hold(d)
-	receive(t, "the end of the move", moving.ended)
-	w.decider.deliverer.mover.close()
+	receive(t, "the end of the move", moving.Ended)
+	w.decider.deliverer.mover.Close()
 	f.requireSaid(sequence, "-NAK…")
 	f.requireHistory("order-1", "release")
 }
@@ -192,7 +193,7 @@ func TestStaysEnd(t *testing.T) {
 		})
 		f.sink.send = test.send
 		f.room.enter = func(place store.Stay) bool {
-			if weight := 1 + size/stay.WeightBytes; place.Weight != weight || place.First != "payments" || place.For != stayIn {
+			if weight := 1 + size/stay.WeightBytes; place.Weight != weight || place.First != "payments" || place.For != outcome.StayIn {
 				t.Errorf("stay: got %+v, want a weight of %d", place, weight)
 			}
 			return true
@@ -227,8 +228,8 @@ func TestStayGoesOn(t *testing.T) {
 	f.start(slow)
 	f.publish("notify.payments", `{"id": "order-1", "title": "an event", "status": "resolved", "key": "k"}`)
 	f.eventually("it is held in the end", func() bool { return f.held("payments") == 1 && f.streamInfo(testNames.RoomStream).State.Msgs == 1 })
-	if stays := f.room.inRoom(); len(stays) != 1 || stays[0].Weight != 1 || stays[0].For != stayIn || f.room.mostInRoom != 1 {
-		t.Errorf("stays: got %v and at most %d at once, want one of weight 1 for %v", stays, f.room.mostInRoom, stayIn)
+	if stays := f.room.inRoom(); len(stays) != 1 || stays[0].Weight != 1 || stays[0].For != outcome.StayIn || f.room.mostInRoom != 1 {
+		t.Errorf("stays: got %v and at most %d at once, want one of weight 1 for %v", stays, f.room.mostInRoom, outcome.StayIn)
 	}
 	f.pacer.Pause(t.Context(), "payments", 0)
 	f.awaitSettled(1)

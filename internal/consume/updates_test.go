@@ -10,7 +10,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/outcome"
+	"github.com/seed-4578ace9/notifier/internal/consume/received"
 	"github.com/seed-4578ace9/notifier/internal/consume/stay"
+	"github.com/seed-4578ace9/notifier/internal/consume/update"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/pacing"
 	"github.com/seed-4578ace9/notifier/internal/room"
@@ -55,7 +58,7 @@ func TestUpdates(t *testing.T) {
 	var asked atomic.Int32
 	f.pacer.beginUpdate = func(pacing.Update) pacing.Reservation {
 		if asked.Add(1) == 1 {
-			return pacing.Reservation{Wait: updateEarly + 2*pollTime}
+			return pacing.Reservation{Wait: update.UpdateEarly + 2*pollTime}
 		}
 		return pacing.Reservation{OK: true, Wait: time.Millisecond}
 	}
@@ -123,19 +126,19 @@ func TestUpdateEnds(t *testing.T) {
 	each(t, map[string]endCase{
 		"obsolete":               {begin: func(pacing.Update) pacing.Reservation { return pacing.Reservation{Obsolete: true} }},
 		"the message is gone":    {update: &sink.Error{Class: sink.Rejected, Code: "message_not_found", Err: errScripted}, updates: 1, logged: 1},
-		"it waited for too long": {since: stayIn + time.Minute, logged: 1},
+		"it waited for too long": {since: outcome.StayIn + time.Minute, logged: 1},
 	}, func(t *testing.T, f *fixture, test endCase) {
 		f.pacer.beginUpdate = test.begin
 		f.sink.update = func(context.Context, string) error { return test.update }
 		f.start(nil)
 		_, due := testNames.Room().Schedule(room.Update, "payments", "m")
-		f.putInRoom(due, updateEntry("r1", resolvedOrder, time.Now().Add(-test.since)), `{"id": "order-1", "title": "x", "status": "resolved", "key": "k"}`)
+		f.putInRoom(due, updateEntry("r1", update.ResolvedOrder, time.Now().Add(-test.since)), `{"id": "order-1", "title": "x", "status": "resolved", "key": "k"}`)
 		f.requireRoomEmpty()
 		testkit.Equal(t, len(f.updatesOf("r1")), test.updates, "updates")
 		testkit.Equal(t, f.log.Count("a message cannot be updated"), test.logged, "log lines")
 		ended := 0
 		for _, line := range f.calls.all() {
-			if strings.HasPrefix(line, fmt.Sprintf("updated %d ", resolvedOrder)) {
+			if strings.HasPrefix(line, fmt.Sprintf("updated %d ", update.ResolvedOrder)) {
 				ended++
 			}
 		}
@@ -161,7 +164,7 @@ func TestNewestStateStays(t *testing.T) {
 	u := w.decider.deliverer.updater
 	keep := func(receipt string, order int64, in time.Duration) {
 		t.Helper()
-		testkit.NoError(t, u.store(t.Context(), "payments", &message{Msg: &nats.Msg{Data: []byte(fmt.Sprint(order))}}, updateEntry(receipt, order, time.Now()), in))
+		testkit.NoError(t, u.Store(t.Context(), "payments", &received.Message{Msg: &nats.Msg{Data: []byte(fmt.Sprint(order))}}, updateEntry(receipt, order, time.Now()), in))
 	}
 	keep("r1", 2, time.Hour)
 	keep("r1", 1, time.Minute) // older
@@ -198,7 +201,7 @@ func TestConcurrentStates(t *testing.T) {
 			u = second
 		}
 		go func() {
-			done <- u.store(context.Background(), "payments", &message{Msg: new(nats.Msg)}, updateEntry("r1", order+1, time.Now()), time.Hour)
+			done <- u.Store(context.Background(), "payments", &received.Message{Msg: new(nats.Msg)}, updateEntry("r1", order+1, time.Now()), time.Hour)
 		}()
 	}
 	for range states {
@@ -257,20 +260,20 @@ func TestUpdatesHaveRoomOfTheirOwn(t *testing.T) {
 func TestOneReportOfAKey(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	w := f.prepared(func(o *setup) { o.Flap = 20 * time.Minute })
-	w.settler.start()
+	w := f.newWorker(func(o *setup) { o.Flap = 20 * time.Minute })
+	w.settler.Stays.Start()
 	for _, isReport := range []bool{false, false, true} {
 		f.status(event.StatusFiring)
 		m := f.taken(w, patience)
-		e := testkit.Must(testDecoder.Decode(m.published()))(t)
-		change := store.Request{Message: store.Message(m.entry.Origin)}.Change()
+		e := testkit.Must(testDecoder.Decode(m.Published()))(t)
+		change := store.Request{Message: store.Message(m.Entry.Origin)}.Change()
 		if isReport {
-			m.entry.Steady = int64(change)
-			testkit.Must(f.room.EnterRoom(t.Context(), []store.Stay{stay.Of("payments", m.entryFor(e, room.Steady), 0, time.Hour)}))(t)
+			m.Entry.Steady = int64(change)
+			testkit.Must(f.room.EnterRoom(t.Context(), []store.Stay{stay.Of("payments", m.EntryFor(e, room.Steady), 0, time.Hour)}))(t)
 		}
-		testkit.Must(w.decider.deliverer.updater.keepReport(t.Context(), m, e, change))(t)
+		testkit.Must(w.decider.deliverer.updater.KeepReport(t.Context(), m, e, change))(t)
 	}
-	w.settler.close(t.Context())
+	w.settler.Close(t.Context())
 	testkit.Equal(t, len(f.waiting(room.Steady)), 1, "reports")
 	testkit.Equal(t, len(f.room.inRoom()), 1, "stays")
 }
@@ -293,7 +296,7 @@ func TestCountOfALostMessage(t *testing.T) {
 		}
 		f.start(folding.shown)
 		_, due := testNames.Room().Schedule(room.Update, "payments", "m")
-		f.putInRoom(due, updateEntry("r1", countedOrder(3, false), time.Now()), `{"id": "order-1", "title": "x", "key": "k"}`)
+		f.putInRoom(due, updateEntry("r1", update.CountedOrder(3, false), time.Now()), `{"id": "order-1", "title": "x", "key": "k"}`)
 		f.eventually("the message is given up", func() bool { return folding.givenUp.Get("payments\nk r1") == 1 })
 		if test.giveUp == nil {
 			f.requireRoomEmpty()

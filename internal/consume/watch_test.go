@@ -9,6 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/move"
+	"github.com/seed-4578ace9/notifier/internal/consume/received"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
@@ -30,23 +32,23 @@ func TestAgesByTheServersClock(t *testing.T) {
 	w := f.newWorker(func(o *setup) { mayDelay(o); o.MaxAge = time.Hour })
 	const doubt = 2 * patience
 	skew(w, -48*time.Hour, doubt) // as of a host that is two days ahead
-	m := &message{from: new(pullRequest), entry: new(room.Entry), meta: &nats.MsgMetadata{Timestamp: time.Now().Add(-48 * time.Hour)}}
-	m.entry.Since = m.meta.Timestamp
-	testkit.Equal(t, w.decider.intake.reader.tooOld(time.Now(), m), false, "a fresh message is too old")
-	m.entry.Since = m.meta.Timestamp.Add(-61 * time.Minute)
-	testkit.Equal(t, w.decider.intake.reader.tooOld(time.Now(), m), true, "a message of 61 minutes ago is too old")
-	c := candidate{message: m, event: event.Event{ID: "order-1", Category: "payments"}}
-	m.entry.Subject, m.entry.Since = "notify.payments", m.meta.Timestamp
+	m := &received.Message{From: new(received.PullRequest), Entry: new(room.Entry), Meta: &nats.MsgMetadata{Timestamp: time.Now().Add(-48 * time.Hour)}}
+	m.Entry.Since = m.Meta.Timestamp
+	testkit.Equal(t, w.decider.intake.reader.TooOld(time.Now(), m), false, "a fresh message is too old")
+	m.Entry.Since = m.Meta.Timestamp.Add(-61 * time.Minute)
+	testkit.Equal(t, w.decider.intake.reader.TooOld(time.Now(), m), true, "a message of 61 minutes ago is too old")
+	c := received.Candidate{Message: m, Event: event.Event{ID: "order-1", Category: "payments"}}
+	m.Entry.Subject, m.Entry.Since = "notify.payments", m.Meta.Timestamp
 	f.event("payments", "order-1")
 	taken := f.taken(w, usualAckWait)
 	c.Msg = taken.Msg
-	stored := w.mover.newMove(c, goal{reason: room.Slot, in: time.Hour}).toStore.messages[0]
+	stored := w.mover.NewMove(c, move.Goal{Reason: room.Slot, In: time.Hour}).ToStore.Messages[0]
 	at, err := time.Parse(time.RFC3339, strings.TrimPrefix(stored.Header.Get("Nats-Schedule"), "@at "))
-	if in := at.Sub(m.meta.Timestamp) - doubt; err != nil || in < time.Hour || in > time.Hour+patience {
+	if in := at.Sub(m.Meta.Timestamp) - doubt; err != nil || in < time.Hour || in > time.Hour+patience {
 		t.Errorf("it comes back in %v of the latest time that the server may show (%v), want an hour", in, err)
 	}
-	m.entry.Since = w.streams.Clock.Now()
-	testkit.Equal(t, w.decider.pairs.goalOf(c).in, shortestPairWait, "wait of a young event for its pair")
+	m.Entry.Since = w.streams.Clock.Now()
+	testkit.Equal(t, w.decider.pairs.goalOf(c).In, shortestPairWait, "wait of a young event for its pair")
 }
 
 func TestServersClockIsLearned(t *testing.T) {

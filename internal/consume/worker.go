@@ -9,10 +9,15 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume/health"
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
+	"github.com/seed-4578ace9/notifier/internal/consume/move"
 	"github.com/seed-4578ace9/notifier/internal/consume/openers"
+	"github.com/seed-4578ace9/notifier/internal/consume/outcome"
+	"github.com/seed-4578ace9/notifier/internal/consume/received"
 	"github.com/seed-4578ace9/notifier/internal/consume/settle"
+	"github.com/seed-4578ace9/notifier/internal/consume/stage"
 	"github.com/seed-4578ace9/notifier/internal/consume/stay"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/consume/update"
 	"github.com/seed-4578ace9/notifier/internal/consume/watch"
 	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -27,7 +32,7 @@ type Options struct {
 	Streams     *stream.Client // Find has succeeded
 	Limits      Limits
 	Pacer       lane.Pacer
-	Updates     UpdatePacer
+	Updates     update.Pacer
 	Sink        Sink
 	Finder      Finder
 	Deployment  string // distinguishes the posts of deployments that share a channel
@@ -42,7 +47,7 @@ type Options struct {
 	Flap        time.Duration                       // how long a flapping key has not changed when it is steady; 0: no key is flapping
 	ShowsFolds  bool                                // messages can be updated, so that they show what is folded into them; else digests count it
 	Drops       func([]summary.Drop) (round int64)  // counts dropped events once their settlement is confirmed (summary.Counter.Add)
-	Journal     Journal
+	Journal     outcome.Journal
 	Shutdown    time.Duration   // time to finish the deliveries under way
 	Tracer      *tracing.Tracer // nil: events have no spans
 	Logger      *slog.Logger
@@ -56,7 +61,7 @@ type Limits struct {
 	Throttle  Throttle
 	Room      stay.Room
 	Positions watch.Positions
-	Folds     Folds
+	Folds     update.Folds
 }
 
 // Worker takes events from JetStream and settles them.
@@ -67,9 +72,9 @@ type Worker struct {
 	lanes    *lane.Lanes
 	puller   *puller
 	decider  *decider
-	mover    *mover
-	settler  *settler
-	letters  *letterQueue
+	mover    *move.Mover
+	settler  *outcome.Settler
+	letters  *outcome.Letters
 	leases   *leaseRenewer
 	watcher  *watch.Watcher
 	recounts *stay.Recounter
@@ -89,30 +94,30 @@ func (o Options) complete() Options {
 // New returns a worker that does not run yet.
 func New(o Options) *Worker {
 	o = o.complete()
-	reader := &reader{Decoder: o.Decoder, streams: o.Streams, maxAge: o.MaxAge, delay: o.Delay, fold: o.Fold, flaps: o.Flap > 0}
-	reporter := &reporter{
-		reader: reader, journal: o.Journal, limits: o.Limits.Throttle, tracer: o.Tracer, channels: o.Sink, logger: o.Logger,
+	reader := &received.Reader{Decoder: o.Decoder, Streams: o.Streams, MaxAge: o.MaxAge, Delay: o.Delay, Fold: o.Fold, Flaps: o.Flap > 0}
+	reporter := &outcome.Reporter{
+		Reader: reader, Journal: o.Journal, Limits: o.Limits.Throttle, Tracer: o.Tracer, Channels: o.Sink, Logger: o.Logger,
 	}
-	refusals := newRefusals(o.Delay, o.Metrics.Room, time.Now)
-	queues, faults, inbox, pool := newChannelQueues(o.Streams, o.Sink.Destinations, o.Logger), health.New[*delivery](o.Logger), newInbox(), newPool(o.Concurrency)
-	settler := newSettler(settlerOptions{
-		Streams: o.Streams, Reader: reader, Reporter: reporter, Stays: newStays(o.Limits.Room, o.Streams.Names), Mutes: o.Limits.Mutes, Drops: o.Drops,
+	refusals := outcome.NewRefusals(o.Delay, o.Metrics.Room, time.Now)
+	queues, faults, inbox, pool := move.NewQueues(o.Streams, o.Sink.Destinations, o.Logger), health.New[*delivery](o.Logger), newInbox(), stage.NewPool(o.Concurrency)
+	settler := outcome.NewSettler(outcome.Options{
+		Streams: o.Streams, Reader: reader, Reporter: reporter, Stays: outcome.NewStays(o.Limits.Room, o.Streams.Names), Mutes: o.Limits.Mutes, Drops: o.Drops,
 		ShowsFolds: o.ShowsFolds, Metrics: o.Metrics.Events, Letters: o.Metrics.Letters, Logger: o.Logger,
 	})
-	letters := newLetterQueue(settler)
+	letters := outcome.NewLetters(settler)
 	waits := stay.Waits{Streams: o.Streams, Room: o.Limits.Room, Decoder: o.Decoder}
-	replans := newReplanner(o.Limits.Throttle, settler, waits, o.Replans, o.Logger)
+	replans := move.NewReplanner(move.ReplannerOptions{Limits: o.Limits.Throttle, Settler: settler, Waits: waits, On: o.Replans, Logger: o.Logger})
 	recounts := stay.NewRecounter(waits, o.Logger)
 	o.Limits.Room = stay.WatchedRoom{Room: o.Limits.Room, Refused: recounts.Add}
-	mover := newMover(moverOptions{
+	mover := move.NewMover(move.Options{
 		Room: o.Limits.Room, Settler: settler, Refusals: refusals, Replans: replans, Queues: queues, Metrics: o.Metrics.Room, Logger: o.Logger,
 	})
 	bodies := newBodies(bodyOwners{streams: o.Streams, inbox: inbox, reader: reader, refusals: refusals, mover: mover, settler: settler, letters: letters})
 	lanes := lane.New(lane.Options{
 		Pacer: o.Pacer, Pace: o.Pace, Concurrency: o.Concurrency, Poll: pollTime, Held: o.Metrics.Deliveries.Held,
 	})
-	updater := newUpdater(updaterOptions{
-		Streams: o.Streams, Room: o.Limits.Room, Sink: o.Sink, Pacer: o.Updates, Folds: o.Limits.Folds, Flap: o.Flap, SendTimeout: o.SendTimeout,
+	updater := update.NewUpdater(update.Options{
+		Streams: o.Streams, Room: o.Limits.Room, Sink: o.Sink, Pacer: o.Updates, Folds: o.Limits.Folds, Flap: o.Flap, ShowsFolds: o.ShowsFolds, SendTimeout: o.SendTimeout,
 		Concurrency: o.Concurrency, Settler: settler, Pool: pool, Metrics: o.Metrics.Room, Logger: o.Logger,
 	})
 	leases := newLeaseRenewer(settler, o.Metrics.Deliveries, o.Logger)
@@ -120,7 +125,7 @@ func New(o Options) *Worker {
 		streams: o.Streams, shutdown: o.Shutdown, health: faults, lanes: lanes, mover: mover, settler: settler, letters: letters, leases: leases, recounts: recounts,
 		puller: &puller{
 			streams: o.Streams, throttle: o.Limits.Throttle, settler: settler, lanes: lanes, queues: queues, bodies: bodies, health: faults,
-			inbox: inbox, hand: new(hand), logger: o.Logger,
+			inbox: inbox, hand: new(received.Hand), logger: o.Logger,
 			finding: oplog.NewCondition(o.Logger, "cannot serve the queues of channels", "serving the queues of channels again"),
 		},
 		decider: &decider{
@@ -133,16 +138,16 @@ func New(o Options) *Worker {
 				streams: o.Streams, reader: reader, known: o.Limits.Known, refusals: refusals, metrics: o.Metrics.Events,
 				openers: openers.New(o.Streams, o.Decoder), begun: quota{most: mostBegun, period: pairPatience},
 			},
-			planner: newPlanner(o.Limits.Throttle, mover, recounts, pool),
-			folds:   newFoldSettler(updater, o.ShowsFolds),
+			planner: move.NewPlanner(o.Limits.Throttle, mover, recounts, pool),
+			folds:   update.NewFoldSettler(updater),
 			deliverer: &deliverer{
 				lanes: lanes, sink: o.Sink, sendTimeout: o.SendTimeout, settler: settler, mover: mover, pool: pool, leases: leases, health: faults,
 				reporter: reporter, doubts: newDoubts(o), mutes: muteCheck{o.Limits.Mutes, o.Pacer}, updater: updater,
 			},
 		},
 		watcher: watch.New(watch.Options{
-			Streams: o.Streams, Positions: o.Limits.Positions, EachQueue: queues.eachToken, Serves: queues.serves,
-			Serve:    func(token string) { queues.serve(source{inRoom: true, token: token}) },
+			Streams: o.Streams, Positions: o.Limits.Positions, EachQueue: queues.EachToken, Serves: queues.Serves,
+			Serve:    func(token string) { queues.Serve(received.Source{InRoom: true, Token: token}) },
 			Channels: o.Sink.Destinations, Unacknowledged: faults.Unacknowledged, Metrics: o.Metrics.Streams, Logger: o.Logger,
 		}),
 	}
@@ -154,7 +159,7 @@ func (w *Worker) Ready() error { return errors.Join(w.streams.Ready(), w.health.
 // Failing returns why the latest post failed, and why what was last to be stored was not: a dead letter, an event that waits, an update of a
 // message. The worker retries all of these, and each success ends a failure of its kind.
 func (w *Worker) Failing() error {
-	return errors.Join(w.health.Failing(), w.settler.failing(), w.mover.failing(), w.decider.deliverer.updater.failing())
+	return errors.Join(w.health.Failing(), w.settler.Failing(), w.mover.Failing(), w.decider.deliverer.updater.Failing())
 }
 
 // Busy reports whether a channel is paused, or events wait for it in this worker or in the room.
@@ -184,26 +189,26 @@ func (w *Worker) Run(ctx context.Context) error {
 	watching.Go(func() { w.watcher.KeepRemoving(keeping) })
 	watching.Go(func() { w.recounts.Run(keeping) })
 	watching.Go(func() { w.recounts.KeepAdvancing(keeping) })
-	watching.Go(func() { w.mover.watchLimits(keeping) })
-	w.settler.start()
-	w.letters.start(working)
-	w.mover.start()
-	w.decider.planner.start(working)
+	watching.Go(func() { w.mover.WatchLimits(keeping) })
+	w.settler.Stays.Start()
+	w.letters.Start(working)
+	w.mover.Start()
+	w.decider.planner.Start(working)
 
 	pulled := make(chan error, 1)
 	go func() { pulled <- w.puller.pullAll(waiting) }()
-	w.decider.receive(life{waiting: waiting, working: working})
+	w.decider.receive(stage.Life{Waiting: waiting, Working: working})
 	err := <-pulled
 	stop()
-	w.decider.pool.close()
-	w.decider.planner.close()
-	w.mover.close()
-	w.letters.close()
+	w.decider.pool.Close()
+	w.decider.planner.Close()
+	w.mover.Close()
+	w.letters.Close()
 	stopKeeping()
 	watching.Wait()
 	flushing, endFlushing := context.WithTimeout(context.WithoutCancel(working), settle.ConfirmTimeout)
 	defer endFlushing()
-	w.settler.close(flushing)
+	w.settler.Close(flushing)
 	return err
 }
 
@@ -223,7 +228,7 @@ func (w *Worker) cut(work context.Context, abandon context.CancelCauseFunc) {
 type Sink interface {
 	// Send tries once; a failure is a *sink.Error. The receipt identifies the message for the event that resolves this one.
 	Send(ctx context.Context, d sink.Delivery) (receipt string, err error)
-	UpdateSink
+	update.Sink
 
 	// Destinations returns the destinations that the settings name.
 	Destinations() []string
@@ -231,9 +236,9 @@ type Sink interface {
 
 // Metrics count what a worker does. One value may have all these methods.
 type Metrics struct {
-	Events     EventMetrics
+	Events     outcome.EventMetrics
 	Deliveries DeliveryMetrics
-	Room       RoomMetrics
+	Room       outcome.RoomMetrics
 	Streams    watch.Metrics
 	Letters    deadletters.Metrics
 }

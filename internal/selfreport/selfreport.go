@@ -12,30 +12,31 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-4578ace9/notifier/internal/consume"
+	"github.com/seed-4578ace9/notifier/internal/consume/outcome"
 	"github.com/seed-4578ace9/notifier/internal/status"
 )
 
 // Outcomes counts the outcomes of events on their way to the metrics.
 type Outcomes struct {
-	consume.EventMetrics
+	outcome.EventMetrics
 	consume.DeliveryMetrics
-	consume.RoomMetrics
+	outcome.RoomMetrics
 	Counts *status.Counts
 }
 
-// Event implements [consume.EventMetrics].
+// Event implements [outcome.EventMetrics].
 func (m Outcomes) Event(category, outcome string, n int) {
 	m.EventMetrics.Event(category, outcome, n)
 	m.Counts.Event(outcome, n)
 }
 
-// Dropped implements [consume.EventMetrics].
+// Dropped implements [outcome.EventMetrics].
 func (m Outcomes) Dropped(category, level string, n int, trace string) {
 	m.EventMetrics.Dropped(category, level, n, trace)
 	m.Counts.Denied(category, level, n)
 }
 
-// Delayed implements [consume.RoomMetrics].
+// Delayed implements [outcome.RoomMetrics].
 func (m Outcomes) Delayed(category, level string) {
 	m.RoomMetrics.Delayed(category, level)
 	m.Counts.Delay(category, level)

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
-	"github.com/seed-4578ace9/notifier/internal/consume"
+	"github.com/seed-4578ace9/notifier/internal/consume/received"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
@@ -55,12 +55,12 @@ func Decoder(settings config.Config) event.Decoder {
 
 // LongestLife returns the age at which every event has expired; 0 if no event expires.
 func LongestLife(settings config.Config) time.Duration {
-	return consume.LongestLife(settings.Event.MaxAge, settings.Delay.MostPatient())
+	return received.LongestLife(settings.Event.MaxAge, settings.Delay.MostPatient())
 }
 
 // Expiry names the age at which events of a category expire.
 func Expiry(settings config.Config, category string) string {
-	if consume.LongestLife(settings.Event.MaxAge, settings.Delay.For(category)) > settings.Event.MaxAge {
+	if received.LongestLife(settings.Event.MaxAge, settings.Delay.For(category)) > settings.Event.MaxAge {
 		return "NOTIFIER_DELAY and a minute"
 	}
 	return "NOTIFIER_EVENT_MAX_AGE"

@@ -69,10 +69,8 @@ type Requests struct {
 	left       int                             // messages of all requests that the server knows
 	bytes      int                             // of these messages at most, as far as they have a bound
 	oversized  bool                            // the next message has more bytes than a request may
-	deliveries uint64                          // number of the consumer's newest delivery, of any worker
-	watched    time.Time                       // the server may end the newest request a while earlier; zero: none yet
-	unwatched  bool                            // no request was open for a while, and no message has come since
-	present    context.Context                 // ends when the server may have forgotten the requests
+	same       sameConsumer
+	present    context.Context // ends when the server may have forgotten the requests
 }
 
 // NewRequests returns Requests without a request. Messages that arrive later than kept after their request are discarded.
@@ -93,9 +91,22 @@ func (r *Requests) Close() {
 // consumer was deleted, and a worker without one does not learn it. Then the number that the consumer gave the delivery shows it, since a
 // recreated consumer counts anew. After a long time without a request, that consumer may have delivered more than the earlier one.
 func (r *Requests) MayBeRecreated(delivery uint64) bool {
-	maybe := r.unwatched || delivery <= r.deliveries
-	r.unwatched, r.deliveries = false, delivery
+	maybe := r.same.unwatched || delivery <= r.same.deliveries
+	r.same.unwatched, r.same.deliveries = false, delivery
 	return maybe
+}
+
+// sameConsumer knows whether all messages certainly came from one consumer.
+type sameConsumer struct {
+	deliveries uint64    // number of the newest delivery, of any worker
+	watched    time.Time // the server may end the newest request a while earlier; zero: none yet
+	unwatched  bool      // no request was open for a while, and no message has come since
+}
+
+// asks records a request that the server keeps for the given time.
+func (s *sameConsumer) asks(now time.Time, wait time.Duration) {
+	s.unwatched = s.unwatched || !s.watched.IsZero() && now.After(s.watched)
+	s.watched = now.Add(2 * wait)
 }
 
 // Left returns how many messages the server may still send for the requests that it knows.
@@ -115,8 +126,7 @@ func (r *Requests) Ask(consumer jetstream.Consumer, messages int, wait time.Dura
 		return fmt.Errorf("subscribing to messages: %w", err)
 	}
 	request := &Request{Asked: time.Now(), Reconnects: r.connection.Conn.Stats().Reconnects, left: messages, bytes: r.most}
-	r.unwatched = r.unwatched || !r.watched.IsZero() && request.Asked.After(r.watched)
-	r.watched = request.Asked.Add(2 * wait)
+	r.same.asks(request.Asked, wait)
 	if r.oversized {
 		request.left, request.bytes, r.oversized = 1, 0, false
 	}

@@ -525,10 +525,10 @@ var ofOthers = []mutant{
 	{
 		name: "drops-with-whole-titles",
 		bug:  "A producer's long titles stand in the counts of drops.",
-		file: "internal/consume/settle.go",
+		file: "internal/consume/outcome/tally.go",
 		old:  `plain.Title(event.QuickTitle(`,
 		new:  `plain.Line(event.QuickTitle(`,
-		test: "./internal/consume -run ^TestDropsHaveOneTitleOfEachKind$",
+		test: "./internal/consume/outcome -run ^TestDropsHaveOneTitleOfEachKind$",
 	},
 	{
 		name: "report-without-a-bound",

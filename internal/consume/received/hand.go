@@ -1,4 +1,4 @@
-package consume
+package received
 
 import (
 	"context"
@@ -9,25 +9,25 @@ import (
 
 // Bounds of the messages in a worker's hand: fetched and not yet settled, returned or lost.
 const (
-	mostInHand   = 8 << 20 // bytes of all messages in hand
-	messageBytes = 1 << 10 // overhead of a message beside its subject, headers and body
+	MostInHand   = 8 << 20 // bytes of all messages in hand
+	MessageBytes = 1 << 10 // overhead of a message beside its subject, headers and body
 	headerBytes  = 150     // overhead of a header beside its name and values, in a map
 )
 
-// hand bounds the bytes of the messages in hand. A very large message needs only a free half of the bound: small messages never leave more.
-type hand struct {
+// Hand bounds the bytes of the messages in hand. A very large message needs only a free half of the bound: small messages never leave more.
+type Hand struct {
 	mu    sync.Mutex
 	bytes int
 	freed chan struct{} // closed when a message leaves; nil: nobody waits
 }
 
-// take waits until a message fits. It does not wait after the end of the context, since the worker then requests no more messages.
-func (h *hand) take(ctx context.Context, m *message) {
+// Take waits until a message fits. It does not wait after the end of the context, since the worker then requests no more messages.
+func (h *Hand) Take(ctx context.Context, m *Message) {
 	weight := m.Size()
-	needed := min(weight, mostInHand/2)
+	needed := min(weight, MostInHand/2)
 	for {
 		h.mu.Lock()
-		if h.bytes+needed <= mostInHand || ctx.Err() != nil {
+		if h.bytes+needed <= MostInHand || ctx.Err() != nil {
 			h.bytes += weight
 			m.hand = h
 			m.weight.Store(int64(weight))
@@ -43,8 +43,8 @@ func (h *hand) take(ctx context.Context, m *message) {
 	}
 }
 
-// leaveHand records that a message is settled, returned or lost. It may be called again.
-func (m *message) leaveHand() {
+// LeaveHand records that a message is settled, returned or lost. It may be called again.
+func (m *Message) LeaveHand() {
 	weight := int(m.weight.Swap(0))
 	if weight == 0 {
 		return
@@ -58,8 +58,8 @@ func (m *message) leaveHand() {
 	}
 }
 
-// held returns the bytes in hand.
-func (h *hand) held() int {
+// Held returns the bytes in hand.
+func (h *Hand) Held() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.bytes

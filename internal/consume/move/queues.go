@@ -1,4 +1,4 @@
-package consume
+package move
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/received"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/streamscan"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
@@ -17,36 +18,37 @@ import (
 
 const mostUnserved = 4096
 
-// channelQueues knows which channels' queues in the room this worker pulls from. Its methods may be called concurrently.
-type channelQueues struct {
+// Queues knows which channels' queues in the room this worker pulls from. Its methods may be called concurrently.
+type Queues struct {
 	streams  *stream.Client
 	named    func() []string // the channels of the settings
 	logger   *slog.Logger
-	served   sync.Map    // tokens of the channels whose queues are served: the channel, "" if not known
-	unserved chan source // queues waiting for a puller
+	served   sync.Map             // tokens of the channels whose queues are served: the channel, "" if not known
+	Unserved chan received.Source // queues waiting for a puller
 }
 
-func newChannelQueues(streams *stream.Client, named func() []string, logger *slog.Logger) *channelQueues {
-	return &channelQueues{streams: streams, named: named, logger: logger, unserved: make(chan source, mostUnserved)}
+// NewQueues returns queues of which none is served. Named returns the channels of the settings.
+func NewQueues(streams *stream.Client, named func() []string, logger *slog.Logger) *Queues {
+	return &Queues{streams: streams, named: named, logger: logger, Unserved: make(chan received.Source, mostUnserved)}
 }
 
-// serve has a channel's queue served, once.
-func (q *channelQueues) serve(queue source) {
-	if _, served := q.served.LoadOrStore(queue.token, queue.channel); !served {
-		q.unserved <- queue
+// Serve has a channel's queue served, once.
+func (q *Queues) Serve(queue received.Source) {
+	if _, served := q.served.LoadOrStore(queue.Token, queue.Channel); !served {
+		q.Unserved <- queue
 	}
 }
 
 // lookedAtOnce bounds the tokens whose queues are looked at concurrently.
 const lookedAtOnce = 16
 
-// each calls take for each channel queue that is served from the start: the channels of the settings, then, by token, the channels with events
+// Each calls take for each channel queue that is served from the start: the channels of the settings, then, by token, the channels with events
 // in the room. A token with forged messages alone has no queue: each queue takes a consumer. It calls take from one goroutine at a time.
-func (q *channelQueues) each(ctx context.Context, take func(source)) {
+func (q *Queues) Each(ctx context.Context, take func(received.Source)) {
 	var known []string
 	for _, channel := range q.named() {
-		queue := queueOf(channel)
-		known = append(known, queue.token)
+		queue := received.QueueOf(channel)
+		known = append(known, queue.Token)
 		take(queue)
 	}
 	tokens, err := q.tokens(ctx)
@@ -66,7 +68,7 @@ func (q *channelQueues) each(ctx context.Context, take func(source)) {
 			mu.Lock()
 			defer mu.Unlock()
 			if found {
-				take(source{inRoom: true, token: token})
+				take(received.Source{InRoom: true, Token: token})
 			}
 			err = cmp.Or(err, failure)
 		})
@@ -76,7 +78,7 @@ func (q *channelQueues) each(ctx context.Context, take func(source)) {
 	}
 }
 
-func (q *channelQueues) tokens(ctx context.Context) (tokens []string, err error) {
+func (q *Queues) tokens(ctx context.Context) (tokens []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stream.APITimeout)
 	defer cancel()
 	subjects := q.streams.Names.Room()
@@ -94,7 +96,7 @@ func (q *channelQueues) tokens(ctx context.Context) (tokens []string, err error)
 }
 
 // hasEvents reports whether a worker has written a message of the queue with a token.
-func (q *channelQueues) hasEvents(ctx context.Context, token string) (bool, error) {
+func (q *Queues) hasEvents(ctx context.Context, token string) (bool, error) {
 	for m, err := range streamscan.From(ctx, q.streams.Layout().Room.Stream, q.streams.Names.Room().ChannelFilter(token), 1) {
 		switch {
 		case err != nil:
@@ -106,19 +108,22 @@ func (q *channelQueues) hasEvents(ctx context.Context, token string) (bool, erro
 	return false, nil
 }
 
-func (q *channelQueues) eachToken(ctx context.Context, take func(token string)) {
-	q.each(ctx, func(queue source) { take(queue.token) })
+// EachToken calls take for the token of each queue, as Each does.
+func (q *Queues) EachToken(ctx context.Context, take func(token string)) {
+	q.Each(ctx, func(queue received.Source) { take(queue.Token) })
 }
 
-func (q *channelQueues) serves(token string) bool {
+// Serves reports whether the queue with a token is served.
+func (q *Queues) Serves(token string) bool {
 	_, served := q.served.Load(token)
 	return served
 }
 
-func (q *channelQueues) learn(token, channel string) { q.served.Store(token, channel) }
+// Learn remembers the channel of a token.
+func (q *Queues) Learn(token, channel string) { q.served.Store(token, channel) }
 
-// channelOf returns the channel of a token; "" if it is not known.
-func (q *channelQueues) channelOf(token string) string {
+// ChannelOf returns the channel of a token; "" if it is not known.
+func (q *Queues) ChannelOf(token string) string {
 	channel, _ := q.served.Load(token)
 	known, _ := channel.(string)
 	return known

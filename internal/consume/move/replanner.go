@@ -1,4 +1,4 @@
-package consume
+package move
 
 import (
 	"context"
@@ -8,6 +8,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed-4578ace9/notifier/internal/await"
+	"github.com/seed-4578ace9/notifier/internal/consume/outcome"
+	"github.com/seed-4578ace9/notifier/internal/consume/received"
+	"github.com/seed-4578ace9/notifier/internal/consume/stage"
 	"github.com/seed-4578ace9/notifier/internal/consume/stay"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/delayed"
@@ -17,25 +20,35 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
-// replanner has the events that wait for slots planned anew after a change of their limits.
+// Replanner has the events that wait for slots planned anew after a change of their limits.
 //
 // A worker that has new limits stores a request in the room. The requests of all workers for one position of the limits share one
 // message schedule. One worker takes the request. If this worker dies, another worker takes the request again. The worker makes the events due
 // that other limits have planned, the oldest first. These events are decided and, if a limit denies them, planned anew in the order of their
 // queues. A worker that stores a plan of older limits afterwards stores another request.
-type replanner struct {
-	limits  Rules
+type Replanner struct {
+	limits  outcome.Rules
 	waits   stay.Waits
 	streams *stream.Client
-	settler *settler
+	settler *outcome.Settler
 	failing *oplog.Condition
-	on      bool // some events may wait for slots
+	on      bool // see ReplannerOptions.On
 }
 
-func newReplanner(limits Rules, settler *settler, waits stay.Waits, on bool, logger *slog.Logger) *replanner {
-	return &replanner{
-		limits: limits, waits: waits, streams: settler.streams, settler: settler, on: on,
-		failing: oplog.NewCondition(logger, "cannot replan waiting events", "replanning waiting events again"),
+// ReplannerOptions configure a replanner.
+type ReplannerOptions struct {
+	Limits  outcome.Rules
+	Settler *outcome.Settler
+	Waits   stay.Waits
+	On      bool // some events of this worker may wait for slots, so it requests new plans
+	Logger  *slog.Logger
+}
+
+// NewReplanner returns a replanner. It carries out the requests of all workers.
+func NewReplanner(o ReplannerOptions) *Replanner {
+	return &Replanner{
+		limits: o.Limits, waits: o.Waits, streams: o.Settler.Streams, settler: o.Settler, on: o.On,
+		failing: oplog.NewCondition(o.Logger, "cannot replan waiting events", "replanning waiting events again"),
 	}
 }
 
@@ -51,7 +64,7 @@ const (
 )
 
 // watch requests new plans whenever this worker has other limits, until the context ends.
-func (r *replanner) watch(ctx context.Context) {
+func (r *Replanner) watch(ctx context.Context) {
 	if !r.on {
 		return
 	}
@@ -64,14 +77,14 @@ func (r *replanner) watch(ctx context.Context) {
 }
 
 // stored requests new plans if an event of a category was stored with a plan of other limits, or of limits that are not known.
-func (r *replanner) stored(category, plan string) {
+func (r *Replanner) stored(category, plan string) {
 	if rules := r.limits.Rules(); r.on && rules.Plan(category) != plan {
 		_ = r.publish(context.Background(), rules) // the condition reports a failure
 	}
 }
 
 // publish stores a request in the room, to be taken within replanEvery. The server keeps the newest request for the same limits.
-func (r *replanner) publish(ctx context.Context, rules *store.Rules) error {
+func (r *Replanner) publish(ctx context.Context, rules *store.Rules) error {
 	ctx, cancel := context.WithTimeout(ctx, stream.APITimeout)
 	defer cancel()
 	position := rules.PositionText()
@@ -86,23 +99,25 @@ func (r *replanner) publish(ctx context.Context, rules *store.Rules) error {
 	return err
 }
 
-func (r *replanner) asked(m *message) bool {
-	return m.from.inRoom && r.streams.Names.Room().IsReplan(m.Subject)
+// Asked reports whether a message is a request for new plans.
+func (r *Replanner) Asked(m *received.Message) bool {
+	return m.From.InRoom && r.streams.Names.Room().IsReplan(m.Subject)
 }
 
-func (r *replanner) replan(ctx context.Context, m *message) {
+// Replan carries out a request for new plans, and settles it.
+func (r *Replanner) Replan(ctx context.Context, m *received.Message) {
 	rules := r.limits.Rules()
-	if !rules.Reaches(m.Header.Get(room.HeaderLimits)) && r.streams.Clock.Since(m.meta.Timestamp) < reachedWithin {
-		r.settler.nak(m, rulesEvery)
+	if !rules.Reaches(m.Header.Get(room.HeaderLimits)) && r.streams.Clock.Since(m.Meta.Timestamp) < reachedWithin {
+		r.settler.Nak(m, rulesEvery)
 		return
 	}
 	if err := r.waits.Advance(ctx, func(e delayed.Event) bool { return e.Entry.Limits != rules.Plan(e.Category) }); err != nil {
 		if ctx.Err() == nil {
 			r.failing.Note(err)
 		}
-		r.settler.nak(m, jitter(undecidedDelay))
+		r.settler.Nak(m, stage.Jitter(stage.UndecidedDelay))
 		return
 	}
 	r.failing.Note(nil)
-	r.settler.settle(settlement{message: m, goesOn: true}) // it has no stay in the room
+	r.settler.Settle(outcome.Settlement{Message: m, GoesOn: true}) // it has no stay in the room
 }

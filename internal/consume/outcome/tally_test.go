@@ -1,4 +1,4 @@
-package consume
+package outcome
 
 import (
 	"log/slog"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/received"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/plain"
@@ -20,7 +21,7 @@ import (
 // TestFoldsInDigests counts folded events for digests if messages cannot show them.
 func TestFoldsInDigests(t *testing.T) {
 	t.Parallel()
-	batch := []settlement{{message: &message{Msg: new(nats.Msg), entry: new(room.Entry), about: about{category: "payments"}}, outcome: journal.Folded}}
+	batch := []Settlement{{Message: &received.Message{Msg: new(nats.Msg), Entry: new(room.Entry), About: received.About{Category: "payments"}}, Outcome: journal.Folded}}
 	testkit.Equal(t, len(dropCounter{showsFolds: true}.dropsOf(batch, alike(batch))), 0, "drops, if messages show folded events")
 	testkit.Equal(t, len(dropCounter{showsFolds: false}.dropsOf(batch, alike(batch))), 1, "drops, if messages do not")
 }
@@ -28,28 +29,30 @@ func TestFoldsInDigests(t *testing.T) {
 // TestNoEventIsDecodedForTheLog has no debug lines, and a settlement without a message to decode.
 func TestNoEventIsDecodedForTheLog(t *testing.T) {
 	t.Parallel()
-	r := &reporter{logger: slog.New(slog.DiscardHandler)}
-	r.logOutcomes(settlement{outcome: journal.Dropped})
+	r := &Reporter{Logger: slog.New(slog.DiscardHandler)}
+	r.logOutcomes(Settlement{Outcome: journal.Dropped})
 }
 
 // TestCountedOnceThoughLate settles a message late, and its redelivery too.
 func TestCountedOnceThoughLate(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
-	other := func(sequence uint64, stored time.Time, connection uint64, deadline time.Time) *message {
-		m := &message{
-			meta: &nats.MsgMetadata{Sequence: nats.SequencePair{Stream: sequence}, Timestamp: stored},
-			from: &pullRequest{Request: &stream.Request{Reconnects: connection}}, entry: new(room.Entry),
+	other := func(sequence uint64, stored time.Time, connection uint64, deadline time.Time) *received.Message {
+		m := &received.Message{
+			Meta: &nats.MsgMetadata{Sequence: nats.SequencePair{Stream: sequence}, Timestamp: stored},
+			From: &received.PullRequest{Request: &stream.Request{Reconnects: connection}}, Entry: new(room.Entry),
 		}
-		m.lease.extend(deadline, 0)
+		m.Lease.Extend(deadline, 0)
 		return m
 	}
-	on := func(connection uint64, deadline time.Time) *message { return other(7, start, connection, deadline) }
+	on := func(connection uint64, deadline time.Time) *received.Message {
+		return other(7, start, connection, deadline)
+	}
 	inTime, over := start.Add(time.Hour), start.Add(-time.Second) // other tests may run in between
 	redelivered := on(0, inTime)
-	redelivered.meta.NumDelivered = 2
+	redelivered.Meta.NumDelivered = 2
 	type lateCase struct {
-		first, second *message
+		first, second *received.Message
 		failed        time.Time // when the consumer of the first one did not confirm
 		want          int
 	}
@@ -65,8 +68,8 @@ func TestCountedOnceThoughLate(t *testing.T) {
 	}, func(t *testing.T, test lateCase) {
 		metrics := new(endings)
 		counting := newTally(&nats.Conn{}, metrics)
-		counting.count([]settlement{{message: test.first, outcome: journal.Sent, decided: start}}, test.failed)
-		counting.count([]settlement{{message: test.second, outcome: journal.Sent, decided: start}}, time.Time{})
+		counting.count([]Settlement{{Message: test.first, Outcome: journal.Sent, decided: start}}, test.failed)
+		counting.count([]Settlement{{Message: test.second, Outcome: journal.Sent, decided: start}}, time.Time{})
 		testkit.Equal(t, metrics.n, test.want, "outcomes")
 	})
 }
@@ -75,13 +78,13 @@ func TestCountedOnceThoughLate(t *testing.T) {
 // length that counts, reports and digests keep.
 func TestDropsHaveOneTitleOfEachKind(t *testing.T) {
 	t.Parallel()
-	dropped := func(category, level, data string) settlement {
-		return settlement{message: &message{Msg: &nats.Msg{Data: []byte(data)}, entry: new(room.Entry), about: about{category: category}}, outcome: journal.Dropped, denial: &store.Denial{Level: level}}
+	dropped := func(category, level, data string) Settlement {
+		return Settlement{Message: &received.Message{Msg: &nats.Msg{Data: []byte(data)}, Entry: new(room.Entry), About: received.About{Category: category}}, Outcome: journal.Dropped, Denial: &store.Denial{Level: level}}
 	}
-	batch := []settlement{
+	batch := []Settlement{
 		dropped("payments", "category", `{"text":""}`),
 		dropped("payments", "global", "plain text\nof two lines"),
-		{message: &message{Msg: &nats.Msg{Data: []byte("sent")}, entry: new(room.Entry), about: about{category: "payments"}}, outcome: journal.Sent},
+		{Message: &received.Message{Msg: &nats.Msg{Data: []byte("sent")}, Entry: new(room.Entry), About: received.About{Category: "payments"}}, Outcome: journal.Sent},
 		dropped("payments", "category", `{"title":"card declined"}`),
 		dropped("payments", "category", `{"title":"card stolen"}`),
 		dropped("logins", "category", `{"title":"`+strings.Repeat("ü", 125_000)+`"}`),

@@ -1,4 +1,4 @@
-package consume
+package update
 
 import (
 	"context"
@@ -8,6 +8,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/outcome"
+	"github.com/seed-4578ace9/notifier/internal/consume/received"
+	"github.com/seed-4578ace9/notifier/internal/consume/stage"
 	"github.com/seed-4578ace9/notifier/internal/consume/stay"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -32,12 +35,12 @@ type Folds interface {
 	GiveUp(ctx context.Context, request store.Request, receipt string) error
 }
 
-// foldSettler settles folded events once the room has the updates that show them. Its methods may be called concurrently.
-type foldSettler struct {
+// FoldSettler settles folded events once the room has the updates that show them. Its methods may be called concurrently.
+type FoldSettler struct {
 	folds   Folds
-	updater *updater
-	settler *settler
-	pool    *pool
+	Updater *Updater
+	settler *outcome.Settler
+	pool    *stage.Pool
 	shows   bool // messages show what is folded into them
 	failing *oplog.Condition
 
@@ -54,67 +57,69 @@ const (
 	comingEarly = 5 * time.Second
 )
 
-func newFoldSettler(updater *updater, shows bool) *foldSettler {
-	return &foldSettler{
-		folds: updater.states.Folds, updater: updater, settler: updater.settler, pool: updater.pool, shows: shows,
+// NewFoldSettler returns the settler of folded events, which stores their updates through an updater.
+func NewFoldSettler(updater *Updater) *FoldSettler {
+	return &FoldSettler{
+		folds: updater.states.Folds, Updater: updater, settler: updater.settler, pool: updater.pool, shows: updater.states.showsFolds,
 		coming: expiring.New[string, struct{}](mostComing, time.Now), reports: expiring.New[string, struct{}](mostComing, time.Now),
 		failing: oplog.NewCondition(updater.log.Logger, "cannot plan updates for repeated events", "planning updates for repeated events again"),
 	}
 }
 
-type foldedEvent struct {
-	candidate
-	request store.Request
-	end     settlement
+// FoldedEvent is an event that was folded.
+type FoldedEvent struct {
+	received.Candidate
+	Request store.Request
+	End     outcome.Settlement
 }
 
-// settle settles folded events, each of which holds an element of the pool. Before that it stores the updates of their messages in the room.
+// Settle settles folded events, each of which holds an element of the pool. Before that it stores the updates of their messages in the room.
 // If that fails, the events come back and find what they were folded into. If the room has no place for an update, one event of the message
 // comes back.
-func (f *foldSettler) settle(l life, folded []foldedEvent) {
-	defer f.pool.hold(len(folded)).whileRoomAnswers()()
-	comeBack := make(map[*message]time.Duration)
-	err := f.report(l.ending(), folded, comeBack)
+func (f *FoldSettler) Settle(l stage.Life, folded []FoldedEvent) {
+	defer f.pool.Hold(len(folded)).WhileRoomAnswers()()
+	comeBack := make(map[*received.Message]time.Duration)
+	err := f.report(l.Ending(), folded, comeBack)
 	if f.shows && err == nil {
-		err = f.show(l.ending(), folded, comeBack)
+		err = f.show(l.Ending(), folded, comeBack)
 	}
 	f.failing.Note(err)
-	var settled []settlement
+	var settled []outcome.Settlement
 	for _, one := range folded {
-		in, again := comeBack[one.message]
+		in, again := comeBack[one.Message]
 		switch {
 		case again: // no earlier, even after an error: see comesBack
-			f.settler.nak(one.message, in)
+			f.settler.Nak(one.Message, in)
 		case err != nil:
-			f.settler.nak(one.message, jitter(undecidedDelay))
+			f.settler.Nak(one.Message, stage.Jitter(stage.UndecidedDelay))
 		default:
-			settled = append(settled, one.end)
+			settled = append(settled, one.End)
 		}
 	}
 	if len(settled) > 0 {
 		failpoint.Reach(failpoint.AfterKeep)
 	}
-	f.settler.settle(settled...)
+	f.settler.Settle(settled...)
 }
 
 // comesBack lets an event come back that found no place in the room for an update or a report. It returns until when the event is certainly
 // not decided again: what is folded before then is in the update or the report that the event stores later.
-func comesBack(one foldedEvent, comeBack map[*message]time.Duration) (until time.Time) {
-	if comeBack[one.message] == 0 {
-		comeBack[one.message] = jitter(misconfiguredBackoff)
+func comesBack(one FoldedEvent, comeBack map[*received.Message]time.Duration) (until time.Time) {
+	if comeBack[one.Message] == 0 {
+		comeBack[one.Message] = stage.Jitter(stage.MisconfiguredBackoff)
 	}
-	return time.Now().Add(min(comeBack[one.message], one.lease.left()))
+	return time.Now().Add(min(comeBack[one.Message], one.Lease.Left()))
 }
 
 // show stores the updates that show folded events, unless they are stored already. It adds the events that come back to comeBack.
-func (f *foldSettler) show(ctx context.Context, folded []foldedEvent, comeBack map[*message]time.Duration) error {
-	var events []foldedEvent // one for each pair
+func (f *FoldSettler) show(ctx context.Context, folded []FoldedEvent, comeBack map[*received.Message]time.Duration) error {
+	var events []FoldedEvent // one for each pair
 	var requests []store.Request
 	known := make(map[string]bool)
 	for _, one := range folded {
-		if !known[one.request.Pair] {
-			known[one.request.Pair] = true
-			events, requests = append(events, one), append(requests, one.request)
+		if !known[one.Request.Pair] {
+			known[one.Request.Pair] = true
+			events, requests = append(events, one), append(requests, one.Request)
 		}
 	}
 	asked := time.Now()
@@ -127,7 +132,7 @@ func (f *foldSettler) show(ctx context.Context, folded []foldedEvent, comeBack m
 			if _, isComing := f.coming.Get(m.Receipt); isComing {
 				continue
 			}
-			err := f.updater.keep(ctx, events[i].message, events[i].event, change{receipt: m.Receipt, order: countedOrder(m.Folded, false), in: m.Wait})
+			err := f.Updater.keep(ctx, events[i].Message, events[i].Event, change{receipt: m.Receipt, order: CountedOrder(m.Folded, false), in: m.Wait})
 			switch {
 			case errors.Is(err, errNoPlace):
 				f.coming.Put(m.Receipt, struct{}{}, comesBack(events[i], comeBack))
@@ -174,13 +179,13 @@ func countedIn(e event.Event) store.Request {
 }
 
 // count begins an update that shows what is folded into a message. ok is false if it is not made now, and m is ended.
-func (u *updater) count(l life, m *message, e event.Event) (seen sink.Seen, ok bool) {
-	count, wait, err := u.states.BeginCount(l.working, countedIn(e), m.entry.Receipt)
+func (u *Updater) count(l stage.Life, m *received.Message, e event.Event) (seen sink.Seen, ok bool) {
+	count, wait, err := u.states.BeginCount(l.Working, countedIn(e), m.Entry.Receipt)
 	switch {
 	case err != nil:
-		u.wait(l, m, e, jitter(updateBackoff))
+		u.wait(l, m, e, stage.Jitter(updateBackoff))
 	case count == nil: // the event that resolved the message shows its count
-		u.settler.settle(settlement{message: m})
+		u.settler.Settle(outcome.Settlement{Message: m})
 	case wait > 0:
 		u.wait(l, m, e, wait)
 	default:
@@ -193,8 +198,8 @@ func (u *updater) count(l life, m *message, e event.Event) (seen sink.Seen, ok b
 // to the room. Otherwise it becomes the report that the key is steady: a delivery like that of a resolved event, in the thread of the key's
 // message. A report is no event, and has no outcome.
 
-// becomeReport turns the event of an entry into the report that its key is steady.
-func becomeReport(e *event.Event, entry room.Entry, decision *store.Decision) {
+// BecomeReport turns the event of an entry into the report that its key is steady.
+func BecomeReport(e *event.Event, entry room.Entry, decision *store.Decision) {
 	since := store.Change(entry.Steady).At()
 	e.Status, e.Time, e.Fields = event.StatusResolved, since, nil
 	if len(decision.Resolved) > 0 && decision.Resolved[0].Count.StaysOpen {
@@ -206,20 +211,20 @@ func becomeReport(e *event.Event, entry room.Entry, decision *store.Decision) {
 	e.Title = fmt.Sprintf("steady since %s: %s", since.Format("15:04 UTC"), e.Status)
 }
 
-// keepReport stores the entry of a flapping key in the room, unless the room has one. The entry comes back when the key has not changed since
+// KeepReport stores the entry of a flapping key in the room, unless the room has one. The entry comes back when the key has not changed since
 // a change. Its age counts from then. It returns when the room's entry comes back, by the server's clock. After an error nothing is known to be
 // stored.
-func (u *updater) keepReport(ctx context.Context, m *message, e event.Event, since store.Change) (due time.Time, err error) {
+func (u *Updater) KeepReport(ctx context.Context, m *received.Message, e event.Event, since store.Change) (due time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stream.APITimeout)
 	defer cancel()
-	entry, first := m.entryFor(e, room.Steady), u.reader.firstLevel(m, e)
+	entry, first := m.EntryFor(e, room.Steady), u.reader.FirstLevel(m, e)
 	now := u.streams.Clock.Latest()
 	if due = since.At().Add(u.states.steadyAfter); due.Before(now) {
 		due = now
 	}
 	entry.Steady, entry.Since, entry.Order = int64(since), due.Truncate(time.Millisecond), room.Order{}
 	entry.Attempted = time.Time{}
-	place := stay.Of(first, entry, room.Kept(m.Header, m.Data), due.Sub(now)+stayIn)
+	place := stay.Of(first, entry, room.Kept(m.Header, m.Data), due.Sub(now)+outcome.StayIn)
 	subject, target := u.streams.Names.Room().Schedule(room.Steady, first, e.Keyed())
 	before, err := u.stored(ctx, subject)
 	stores := err == nil && before.entry.Steady == 0
@@ -230,8 +235,8 @@ func (u *updater) keepReport(ctx context.Context, m *message, e event.Event, sin
 	}
 	if err == nil && before.entry.Steady > 0 {
 		due = before.due
-		if own := stay.Of(first, before.entry, 0, 0).Member == place.Member; !own && (stores || m.entry.IsReport()) {
-			u.settler.stays.leave(place)
+		if own := stay.Of(first, before.entry, 0, 0).Member == place.Member; !own && (stores || m.Entry.IsReport()) {
+			u.settler.Stays.Leave(place)
 		}
 	}
 	if !errors.Is(err, errNoPlace) && !messagesize.IsTooLarge(err) {
@@ -241,7 +246,7 @@ func (u *updater) keepReport(ctx context.Context, m *message, e event.Event, sin
 }
 
 // storeReport stores a report if the room has a place for it, and no report of the key yet. It returns the room's entry before.
-func (u *updater) storeReport(ctx context.Context, report *nats.Msg, place store.Stay) (before storedUpdate, err error) {
+func (u *Updater) storeReport(ctx context.Context, report *nats.Msg, place store.Stay) (before storedUpdate, err error) {
 	mayStay, err := u.room.EnterRoom(ctx, []store.Stay{place})
 	switch {
 	case err != nil:
@@ -253,7 +258,7 @@ func (u *updater) storeReport(ctx context.Context, report *nats.Msg, place store
 			return report
 		})
 		if messagesize.IsTooLarge(err) {
-			u.settler.stays.leave(place)
+			u.settler.Stays.Leave(place)
 		}
 	default:
 		err = errNoPlace
@@ -264,30 +269,30 @@ func (u *updater) storeReport(ctx context.Context, report *nats.Msg, place store
 	return before, err
 }
 
-// reportAgain returns the entry of a key that has changed again to the room.
-func (u *updater) reportAgain(l life, c candidate, since store.Change) {
-	if _, err := u.keepReport(l.ending(), c.message, c.event, since); err != nil {
-		u.settler.nak(c.message, jitter(undecidedDelay))
+// ReportAgain returns the entry of a key that has changed again to the room.
+func (u *Updater) ReportAgain(l stage.Life, c received.Candidate, since store.Change) {
+	if _, err := u.KeepReport(l.Ending(), c.Message, c.Event, since); err != nil {
+		u.settler.Nak(c.Message, stage.Jitter(stage.UndecidedDelay))
 		return
 	}
-	u.settler.settle(settlement{message: c.message, goesOn: true})
+	u.settler.Settle(outcome.Settlement{Message: c.Message, GoesOn: true})
 }
 
 // report stores the reports about the flapping keys of folded events, unless the room has them. It adds to comeBack the events that come back.
-func (f *foldSettler) report(ctx context.Context, folded []foldedEvent, comeBack map[*message]time.Duration) error {
+func (f *FoldSettler) report(ctx context.Context, folded []FoldedEvent, comeBack map[*received.Message]time.Duration) error {
 	for _, one := range folded {
-		if _, isComing := f.reports.Get(one.request.Pair); isComing || !one.end.fold.Flaps {
+		if _, isComing := f.reports.Get(one.Request.Pair); isComing || !one.End.Fold.Flaps {
 			continue
 		}
-		due, err := f.updater.keepReport(ctx, one.message, one.event, one.request.Change())
+		due, err := f.Updater.KeepReport(ctx, one.Message, one.Event, one.Request.Change())
 		switch {
 		case errors.Is(err, errNoPlace):
-			f.reports.Put(one.request.Pair, struct{}{}, comesBack(one, comeBack))
+			f.reports.Put(one.Request.Pair, struct{}{}, comesBack(one, comeBack))
 		case messagesize.IsTooLarge(err): // another change stores the report
 		case err != nil:
 			return err
 		default:
-			f.reports.Put(one.request.Pair, struct{}{}, time.Now().Add(-f.updater.streams.Clock.Since(due)/2))
+			f.reports.Put(one.Request.Pair, struct{}{}, time.Now().Add(-f.Updater.streams.Clock.Since(due)/2))
 		}
 	}
 	return nil
