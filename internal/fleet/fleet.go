@@ -34,6 +34,10 @@ const serviceName = "notifier"
 const (
 	askEvery = 5 * time.Second
 	askFor   = 500 * time.Millisecond
+
+	// askLonger is how long [Ask] waits for the reports of all instances that are known. Many large reports need more than askFor if a processor or the
+	// network is slow. It is less than status.Collect's bound for a part.
+	askLonger = 1500 * time.Millisecond
 )
 
 // agreeing is how many successive counts must see fewer instances before the number falls.
@@ -75,6 +79,12 @@ const (
 
 // failedReport is the code of the answer of an instance that cannot report.
 const failedReport = "500"
+
+// aliveHeader has the number of instances that are alive, as the instance that answers has counted them.
+const aliveHeader = "Notifier-Alive"
+
+// headersSize bounds the bytes of the headers of a report, which count towards max_payload.
+const headersSize = 64
 
 // StatusSubject is the subject of requests for reports. Every instance of every deployment in the account receives them.
 const StatusSubject = "$SRV.STATUS." + serviceName
@@ -121,11 +131,13 @@ func (f *Fleet) addStatus() error {
 
 // report answers a request for the status with the report, or with the error that prevented it.
 func (f *Fleet) report(request micro.Request) error {
-	report, err := f.o.Report(f.service.Info().ID, f.conn.MaxPayload())
+	// Without knowing how many instances there are, nobody notices a report that is missing.
+	alive := micro.WithHeaders(micro.Headers{aliveHeader: []string{strconv.Itoa(f.Alive())}})
+	report, err := f.o.Report(f.service.Info().ID, f.conn.MaxPayload()-headersSize)
 	if err != nil {
-		return errors.Join(err, request.Error(failedReport, err.Error(), nil))
+		return errors.Join(err, request.Error(failedReport, err.Error(), nil, alive))
 	}
-	return request.Respond(report)
+	return request.Respond(report, alive)
 }
 
 // Alive returns the largest number of instances that answered one of the latest counts, including this one.
@@ -169,13 +181,13 @@ func Members(ctx context.Context, conn *nats.Conn, deployment string) ([]Member,
 	ctx, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
 	var members []Member
-	err = ask(ctx, conn, subject, nil, func(answer *nats.Msg) bool {
+	err = ask(ctx, conn, subject, nil, func(answer *nats.Msg) (until time.Time) {
 		var who micro.Ping
 		if json.Unmarshal(answer.Data, &who) == nil && who.Metadata[deploymentKey] == deployment { // otherwise an instance of another deployment, or no responders
 			layout, _ := strconv.Atoi(who.Metadata[layoutKey])
 			members = append(members, Member{Instance: who.ID, Version: who.Version, Settings: who.Metadata[settingsKey], Layout: layout})
 		}
-		return true
+		return never
 	})
 	if err != nil {
 		return nil, fmt.Errorf("asking which instances are alive: %w", err)
@@ -210,14 +222,15 @@ func (f *Fleet) count(ctx context.Context) {
 	}
 }
 
-// Ask collects the reports of the instances of a deployment for half a second, in the order of their arrival. Nobody knows how many instances
-// there are. The error joins the errors of instances that cannot report; the reports of all other instances are returned with it.
+// Ask collects the reports of the instances of a deployment for half a second, and longer if an instance that is alive has not answered, in the order
+// of their arrival. The error joins the errors of instances that cannot report, and reports that are missing; all other reports are returned with it.
 func Ask(ctx context.Context, conn *nats.Conn, deployment string) ([]json.RawMessage, error) {
-	ctx, cancel := context.WithTimeout(ctx, askFor)
+	ctx, cancel := context.WithTimeout(ctx, askLonger)
 	defer cancel()
 	var reports []json.RawMessage
 	var failed []error
-	err := ask(ctx, conn, StatusSubject, []byte(deployment), func(answer *nats.Msg) bool {
+	answered, alive, enough := 0, 1, time.Now().Add(askFor)
+	err := ask(ctx, conn, StatusSubject, []byte(deployment), func(answer *nats.Msg) (until time.Time) {
 		why := answer.Header.Get(micro.ErrorHeader)
 		switch {
 		case why != "":
@@ -225,18 +238,29 @@ func Ask(ctx context.Context, conn *nats.Conn, deployment string) ([]json.RawMes
 		case json.Valid(answer.Data):
 			reports = append(reports, answer.Data)
 		case len(answer.Data) == 0: // no responders
-			return false
+			return time.Time{}
 		}
-		return true
+		answered++
+		counted, _ := strconv.Atoi(answer.Header.Get(aliveHeader))
+		if alive = max(alive, counted); answered < alive {
+			return never
+		}
+		return enough
 	})
 	if err != nil {
 		return nil, fmt.Errorf("asking the workers: %w", err)
 	}
+	if 0 < answered && answered < alive {
+		failed = append(failed, fmt.Errorf("%d of the %d workers that were alive a moment ago did not report in time", alive-answered, alive))
+	}
 	return reports, errors.Join(failed...)
 }
 
-// ask publishes a request, and passes each answer to take until take returns false or the context ends.
-func ask(ctx context.Context, conn *nats.Conn, subject string, question []byte, take func(answer *nats.Msg) (more bool)) error {
+// never is a time that does not come.
+var never = time.Unix(1<<40, 0)
+
+// ask publishes a request, and passes each answer to take, which returns until when it wants another one. The context bounds that time.
+func ask(ctx context.Context, conn *nats.Conn, subject string, question []byte, take func(answer *nats.Msg) (until time.Time)) error {
 	if !conn.IsConnected() {
 		return nats.ErrDisconnected
 	}
@@ -249,10 +273,13 @@ func ask(ctx context.Context, conn *nats.Conn, subject string, question []byte, 
 	if err := conn.PublishRequest(subject, inbox, question); err != nil {
 		return err
 	}
-	for {
-		answer, err := answers.NextMsgWithContext(ctx)
-		if err != nil || !take(answer) {
-			return nil // time has run out, or take has enough
+	for until := never; ; {
+		waiting, cancel := context.WithDeadline(ctx, until)
+		answer, err := answers.NextMsgWithContext(waiting)
+		cancel()
+		if err != nil {
+			return nil // time has run out
 		}
+		until = take(answer)
 	}
 }

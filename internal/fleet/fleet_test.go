@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -204,7 +205,32 @@ func TestReports(t *testing.T) {
 	testkit.Fails(t, "without a connection", err, nil)
 }
 
-// A report may have as many bytes as NATS takes. An instance that cannot report logs it once, and its answer is an error.
+// A report that takes longer than askFor is awaited if an instance has counted its sender. A report that does not come is an error.
+func TestReportsThatAreLate(t *testing.T) {
+	t.Parallel()
+	n := servertest.StartNATS(t)
+	asker := servertest.Connect(t, n.URL)
+	report := func(string, int64) ([]byte, error) { return []byte(`"report"`), nil }
+	first := join(t, n.URL, Options{Report: report})
+	second := join(t, n.URL, Options{Report: func(string, int64) ([]byte, error) {
+		<-time.After(askFor + askFor/4)
+		return []byte(`"late"`), nil
+	}})
+	first.requireCount(t, 2)
+	testkit.Await(t, "both reports", func() error {
+		reports, err := Ask(t.Context(), asker, "of a test")
+		if err == nil && len(reports) != 2 {
+			err = fmt.Errorf("got %d reports", len(reports))
+		}
+		return err
+	})
+	second.conn.Close()
+	reports, err := Ask(t.Context(), asker, "of a test")
+	testkit.Equal(t, len(reports), 1, "reports beside the one that is missing")
+	testkit.Contains(t, "error", fmt.Sprint(err), "1 of the 2 workers that were alive a moment ago did not report in time")
+}
+
+// A report may have as many bytes as NATS takes with its headers. An instance that cannot report logs it once, and its answer is an error.
 func TestReportThatFails(t *testing.T) {
 	t.Parallel()
 	const maxPayload = 16 << 10
@@ -222,8 +248,8 @@ func TestReportThatFails(t *testing.T) {
 
 	reports := testkit.Must(ask())(t)
 	longest := slices.MaxFunc(reports, func(a, b json.RawMessage) int { return cmp.Compare(len(a), len(b)) })
-	if len(reports) != 2 || len(longest) != maxPayload {
-		t.Errorf("got %d reports, the longest of %d bytes; want 2, %d", len(reports), len(longest), maxPayload)
+	if len(reports) != 2 || len(longest) != maxPayload-headersSize {
+		t.Errorf("got %d reports, the longest of %d bytes; want 2, %d", len(reports), len(longest), maxPayload-headersSize)
 	}
 	tooLong := errors.New("the report is too long")
 	failure.Store(&tooLong)

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/screen"
 )
 
 func (s *Status) merge(reports []Report) {
@@ -60,15 +62,51 @@ func (s *Status) noteOmitted(reports []Report) {
 	if !isRead {
 		s.Unknown = append(s.Unknown, LimitsPart+": no worker has read their use from Redis")
 	}
+	var each []omission
 	for i, name := range Names(s.Workers) {
 		omitted := slices.Clip(reports[i].Omitted)
 		if isRead && reports[i].LimitsUnread {
-			omitted = append(omitted, "the use of limits, which it has not read from Redis")
+			omitted = append(omitted, "the use of limits (not read from Redis)")
 		}
 		if len(omitted) > 0 {
-			s.Omitted = append(s.Omitted, fmt.Sprintf("%s reports without %s", name, strings.Join(omitted, ", ")))
+			each = append(each, omission{name, omitted})
 		}
 	}
+	s.Omitted = sayOmitted(each)
+}
+
+// omission is what a worker left out of its report, such as "12 of 500 limits that are not full".
+type omission struct {
+	worker string
+	parts  []string
+}
+
+// mostOmissions is the number of workers with a sentence each about what they left out. More workers have a sentence for each kind of entries: a line
+// of each of forty workers would push the limits off the screen.
+const mostOmissions = 3
+
+func sayOmitted(each []omission) (sentences []string) {
+	if len(each) <= mostOmissions {
+		for _, o := range each {
+			sentences = append(sentences, fmt.Sprintf("%s reports without %s", o.worker, strings.Join(o.parts, ", ")))
+		}
+		return sentences
+	}
+	workers, examples := make(map[string]int), make(map[string]string) // by kind
+	for _, o := range each {
+		for _, part := range o.parts {
+			kind, example := part, o.worker
+			if words := strings.SplitN(part, " ", 4); len(words) == 4 && words[1] == "of" { // "12 of 500 minutes"
+				kind, example = words[3], o.worker+" without "+part
+			}
+			workers[kind]++
+			examples[kind] = cmp.Or(examples[kind], example)
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(workers)) {
+		sentences = append(sentences, fmt.Sprintf("%s without %s, such as %s", screen.Numbered(workers[kind], "worker reports", "workers report"), kind, examples[kind]))
+	}
+	return sentences
 }
 
 // with merges another worker's report of the limit. All workers share the used slots, and each worker counts its own denials.

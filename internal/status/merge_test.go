@@ -1,6 +1,7 @@
 package status
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -56,12 +57,29 @@ func TestMergeLimitsThatWereNotRead(t *testing.T) {
 	unread := Report{Worker: Worker{Name: "b"}, LimitsUnread: true, Omitted: []string{"1 of 2 minutes"}}
 	var some, none Status
 	some.merge([]Report{read, unread})
-	testkit.EqualSlices(t, some.Omitted, []string{"b reports without 1 of 2 minutes, the use of limits, which it has not read from Redis"}, "omitted")
+	testkit.EqualSlices(t, some.Omitted, []string{"b reports without 1 of 2 minutes, the use of limits (not read from Redis)"}, "omitted")
 	testkit.Equal(t, some.Knows(LimitsPart), true, "the limits are known if one worker has read them")
 	none.merge([]Report{unread})
 	testkit.EqualSlices(t, none.Unknown, []string{"limits: no worker has read their use from Redis"}, "unknown")
 	testkit.EqualSlices(t, none.Omitted, []string{"b reports without 1 of 2 minutes"}, "omitted by the only worker")
 	testkit.Equal(t, none.Knows(LimitsPart), false, "the limits are known if no worker has read them")
+}
+
+// Many workers that leave something out have a sentence for each kind of entries, not one each.
+func TestMergeManyWorkersThatLeaveOut(t *testing.T) {
+	t.Parallel()
+	var reports []Report
+	for i := range 40 {
+		reports = append(reports, Report{Worker: Worker{Name: fmt.Sprintf("w%02d", i)}, Omitted: []string{fmt.Sprintf("%d of 900 full limits", i), "1 of 2 minutes"}})
+	}
+	reports[7].LimitsUnread = true
+	var s Status
+	s.merge(reports)
+	testkit.EqualSlices(t, s.Omitted, []string{
+		"40 workers report without full limits, such as w00 without 0 of 900 full limits",
+		"40 workers report without minutes, such as w00 without 1 of 2 minutes",
+		"1 worker reports without the use of limits (not read from Redis), such as w07",
+	}, "omitted")
 }
 
 // Workers on one host differ by the numbers of their processes, and in containers, where these are equal, by their instances.
