@@ -25,12 +25,16 @@ type Streams struct {
 	Decoder   event.Decoder // with the workers' settings
 }
 
-// searchTimeout bounds one search. Reading a million messages takes about a minute.
-const searchTimeout = 20 * time.Second
+// Bounds of one search. Reading a million messages takes about a minute. While so many events wait in the producers' stream, the event in question may
+// wait in the room, so the search of the producers' stream leaves time for the room.
+const (
+	searchTimeout    = 20 * time.Second
+	producersTimeout = 15 * time.Second
+)
 
 const messageTimeout = 5 * time.Second
 
-var errTooMany = fmt.Errorf("there are more than %v suffice for", searchTimeout)
+var errTooMany = errors.New("it has more messages than can be read in time")
 
 // Pending calls take for each event without an outcome, one at a time. With a sequence, it reads only this message of the producers' stream. It
 // reads the producers' stream first, since events move from there to the room. After an error, events may be missing.
@@ -50,7 +54,9 @@ func (s Streams) Pending(ctx context.Context, sequence uint64, take func(Pending
 	if sequence != 0 {
 		err = s.readOne(ctx, sequence, producers)
 	} else {
-		err = s.readAll(ctx, s.Producers, producers)
+		reading, cancel := context.WithTimeoutCause(ctx, producersTimeout, errTooMany)
+		defer cancel()
+		err = s.readAll(reading, s.Producers, producers)
 	}
 	return errors.Join(err, s.readAll(ctx, s.Room, func(m *jetstream.RawStreamMsg) {
 		if trusted.IsMarked(m.Header) && !room.Under(s.Decoder.Prefix).IsReplan(m.Subject) { // workers remove forged messages
@@ -64,6 +70,9 @@ func (s Streams) readAll(ctx context.Context, stream string, take func(*jetstrea
 		take(m)
 		return none, false
 	}, func(int64, int64) {})
+	if errors.Is(err, errTooMany) {
+		return fmt.Errorf("reading stream %q: %w", stream, errTooMany)
+	}
 	return err
 }
 
