@@ -216,11 +216,25 @@ func (l *limitsCommand) enforce(ctx context.Context, bucket *overrides.Bucket) e
 		return fmt.Errorf("revision %d is stored, and workers apply it as soon as NATS delivers it; a worker that is suspended or cut off from NATS "+
 			"may still decide by older limits, as redis does not know the revision: %s", s.Revision, setup.ExplainRedis(err, l.settings.Redis))
 	}
-	if setup.Position(s).Before(inForce) {
+	outdated, err := isOutdated(ctx, bucket, s, inForce)
+	if outdated {
 		return fmt.Errorf("revision %d of the bucket %s is stored and not in force, since newer limits are: %s; see limits adopt",
 			s.Revision, l.settings.Limits.Bucket, inForce)
 	}
-	return nil
+	return err
+}
+
+// isOutdated reports whether newer limits are in force than a bucket has, as after a restore. Redis was asked after the state was read, and somebody
+// else may have changed the bucket between the two: isOutdated then looks at the bucket again.
+func isOutdated(ctx context.Context, bucket *overrides.Bucket, read overrides.Snapshot, inForce limits.Position) (bool, error) {
+	if !setup.Position(read).Before(inForce) {
+		return false, nil
+	}
+	now, err := bucket.Load(ctx)
+	if err != nil {
+		return false, fmt.Errorf("%s is in force: reading the bucket again: %w", inForce, err)
+	}
+	return now.Generation != read.Generation || setup.Position(now).Before(inForce), nil
 }
 
 func (l *limitsCommand) rollback(cmd *cobra.Command, arguments []string) error {

@@ -62,9 +62,9 @@ type differing struct {
 // older reports whether Redis rejects the decisions of workers that read the bucket.
 func (d differing) older() bool { return setup.Position(d.bucket).Before(d.inForce) }
 
-// compare reads the bucket and Redis. It fails if the bucket is absent.
+// compare reads Redis and then the bucket, so that a change between the two makes the bucket newer. It fails if the bucket is absent.
 func (l *limitsCommand) compare(ctx context.Context) (d differing, err error) {
-	if _, d.bucket, err = l.load(ctx); err != nil {
+	if _, err = l.limits.Bucket(); err != nil {
 		return d, err
 	}
 	err = l.withStore(l.limits.Tree, func(shared *store.Redis) (err error) {
@@ -74,7 +74,8 @@ func (l *limitsCommand) compare(ctx context.Context) (d differing, err error) {
 	if err != nil {
 		return d, fmt.Errorf("redis: %s", setup.ExplainRedis(err, l.settings.Redis))
 	}
-	return d, nil
+	_, d.bucket, err = l.load(ctx)
+	return d, err
 }
 
 func (d differing) print(out io.Writer) error {

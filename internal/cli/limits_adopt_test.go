@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/nats-io/jwt/v2"
@@ -78,6 +79,24 @@ func TestLimitsAdopt(t *testing.T) {
 	for _, line := range []string{"limits set payments 7/1h", "mute payments --for 1h --reason upgrade"} {
 		requireFailure(t, Failure, line, "of the bucket notifier-limits is stored and not in force, since newer limits are: revision 7 of ")
 	}
+}
+
+// Operators who change limits at once do not take each other's changes for those of a bucket before a restore.
+func TestLimitsSetAtOnce(t *testing.T) {
+	limitsServers(t, map[string]string{"SINK": "console"})
+	mustLimits(t, "set payments 5/1h")
+	var setting sync.WaitGroup
+	for operator := range 16 {
+		setting.Go(func() {
+			for range 4 {
+				if _, _, err := execute(t.Context(), "", "limits", "set", fmt.Sprint("path", operator), "6/1h"); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	setting.Wait()
+	testkit.Lacks(t, "limits", mustLimits(t, ""), "take no events")
 }
 
 // requireCheck looks for a line of what check prints.

@@ -87,18 +87,31 @@ func (l *limitsCommand) show(ctx context.Context, arguments []string) error {
 				entry.Name, entry.Revision, err)
 		}
 	}
-	_, absent := l.limits.Bucket()
+	if err := l.printBucket(ctx, s, inForce); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintln(l.out, view.source())
+	return notKnown(problem, l.settings.Redis)
+}
+
+// printBucket prints the revision of the bucket, and whether newer limits are in force.
+func (l *limitsCommand) printBucket(ctx context.Context, s overrides.Snapshot, inForce limits.Position) error {
+	bucket, absent := l.limits.Bucket()
+	// After a restore of NATS, Redis may have newer limits in force than the bucket. A bucket that a worker creates is newer.
+	outdated := !l.settings.NATS.Provision && setup.Position(s).Before(inForce)
 	if absent != nil {
 		_, _ = fmt.Fprintln(l.out, absentBucket(l.settings))
 	} else {
 		_, _ = fmt.Fprintf(l.out, "revision %d of the bucket %s\n", s.Revision, l.settings.Limits.Bucket)
+		var err error
+		if outdated, err = isOutdated(ctx, bucket, s, inForce); err != nil {
+			return err
+		}
 	}
-	// After a restore of NATS, Redis may have newer limits in force than the bucket. A bucket that a worker creates is newer.
-	if (absent == nil || !l.settings.NATS.Provision) && setup.Position(s).Before(inForce) {
+	if outdated {
 		_, _ = fmt.Fprintf(l.out, "workers that read this take no events, since newer limits are in force: %s; see limits adopt\n", inForce)
 	}
-	_, _ = fmt.Fprintln(l.out, view.source())
-	return notKnown(problem, l.settings.Redis)
+	return nil
 }
 
 // printJSON prints the limits as a line of JSON. It returns the reason why the use is not known, if there is one.
