@@ -5,7 +5,8 @@
 -- these firing events are renewed, so a late repetition is a duplicate.
 --
 -- A resolved event of a flapping key is folded into the newest message instead, and the pair stays open. The report that such a key is steady
--- asks here too. If the key is resolved, the report takes the pair as a resolved event does. Otherwise it gets a copy of the newest message.
+-- asks here too. If the key is resolved, the report takes the pair as a resolved event does. Otherwise it gets copies of all messages, because
+-- each of them may show that the key is flapping. The newest is the first of them.
 --
 -- A pair belongs to the first event that asks for it, until the event's delivery is recorded: whoever gets the event's message again
 -- finds the pair. A record that leaves the event its pair prolongs that until the pair expires. The script is idempotent by event,
@@ -172,9 +173,14 @@ local function report(event, entry, messages, done_until)
   if not messages then
     return DONE, 0
   elseif flap.fires then
-    local copy = messages[#messages]
-    copy.version = 0
-    put_pair(book, taken_pair(event.key), messages_text({ copy }), entry.expires)
+    local copies = { table.remove(messages) }
+    for _, m in ipairs(messages) do
+      copies[#copies + 1] = m
+    end
+    for _, copy in ipairs(copies) do
+      copy.version = 0
+    end
+    put_pair(book, taken_pair(event.key), messages_text(copies), entry.expires)
   else
     take_pair(book, pair, entry, event.key, math.huge)
   end

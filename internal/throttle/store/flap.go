@@ -131,9 +131,12 @@ func (p *memoryPairs) report(request Request, now int64) (resolution Decision, t
 	case !isOpen:
 		return Decision{Verdict: Done}, nil
 	case flap.fires:
-		newest := pair.messages[len(pair.messages)-1]
-		newest.staysOpen = true
-		p.byField["\n"+request.eventKey()] = memoryPair{messages: []pairMessage{newest}, expires: pair.expires}
+		older, newest := pair.messages[:len(pair.messages)-1], pair.messages[len(pair.messages)-1]
+		copies := append([]pairMessage{newest}, older...)
+		for i := range copies {
+			copies[i].staysOpen = true
+		}
+		p.byField["\n"+request.eventKey()] = memoryPair{messages: copies, expires: pair.expires}
 		return Decision{Verdict: Admitted}, nil
 	}
 	return Decision{Verdict: Admitted}, p.take(pair, request)

@@ -135,6 +135,16 @@ var flapStories = []story{
 		k.resolve(report, Done, "")
 		k.change(false, "ended-3", 40, "r3")
 	}},
+	{"until it is steady and fires, and then no message says so", func(t *testing.T, k *pairKit) {
+		k.flap()
+		worse := changing("worse", 10)
+		worse.Fold.Severity = 2
+		k.fire(worse, "r4")
+		d := k.resolve(changing("any", 8).Report(changing("any", 8).Change()), Admitted, "r4", "r3")
+		testkit.Equal(t, d.Resolved[0].Count.StaysOpen && d.Resolved[1].Count.StaysOpen, true, "both messages stay open")
+		k.finish(d.Lease, "")
+		k.finish(k.resolve(resolving(changing("ended-3", 40)), Admitted, "r3", "r4").Lease, "")
+	}},
 	{"until it is steady and resolved", func(t *testing.T, k *pairKit) {
 		k.flap()
 		k.foldFlap(resolving(changing("ended-3", 10)), 2)
