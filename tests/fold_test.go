@@ -84,7 +84,7 @@ func TestRepeatsAreFolded(t *testing.T) {
 }
 
 // TestRepeatsOfADeletedMessage has a person delete the message that counts the repeats of a key. A later repeat is posted again, and counts the
-// next ones.
+// next ones. The resolved event updates it, although the first message of the key is gone.
 func TestRepeatsOfADeletedMessage(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -102,6 +102,8 @@ func TestRepeatsOfADeletedMessage(t *testing.T) {
 	d.awaitEmpty()
 	d.wantNotPosted("second")
 	testkit.Equal(t, d.post("resolved").Thread, "", "thread of the resolved event")
+	changes := d.updates(d.post("third"))
+	testkit.Equal(t, colour(changes[len(changes)-1].Message), resolvedColour, "colour of the message that is left")
 }
 
 // TestUpdateThroughKills kills one of two workers at each step of a folded event and of the update that shows it, and then the other one.

@@ -146,7 +146,7 @@ func (s *Unshown) Any() bool { return s.flaps || len(s.Messages) > 0 }
 func (u *Updater) UnshownOf(decision *store.Decision) Unshown {
 	s := Unshown{flaps: decision.Flaps}
 	for _, message := range decision.Resolved {
-		if decision.Opened() != "" && u.sink.Updatable(message.Receipt) {
+		if u.sink.Updatable(message.Receipt) {
 			s.Messages = append(s.Messages, message)
 		}
 	}
