@@ -5,7 +5,8 @@
 --   2   leased   sorted set: event key -> end of the lease
 --   3   done     sorted set: event key of a delivered event -> when its record expires
 --   4   message  sorted set: event key -> version of the stored message
---   5…  books of pairs, see read_books
+--   5   taken    hash: event key of a folded event -> its number and its message's minute (see lib/folded.lua)
+--   6…  books of pairs, see read_books
 --   …   buckets  see read_buckets
 --
 -- ARGV
@@ -16,20 +17,21 @@
 --
 -- Returns
 --   time, end of the lease, end of the delivery's record, version of the message; each but the time is 0 if nothing is recorded
+--   of a folded event its number in its message, see fold_into, and minutes until its message was posted, since 1970; otherwise 0 and 0
 --   state of the pair, and until when: 1 it is open, 2 its message is being delivered, 3 its firing event waits for a slot; otherwise 0
 --   for each limit, in the order of ARGV: slots taken, microseconds until the cost fits; -1 if the cost exceeds the limit;
 --   0 if the cost fits now, if another limit of the bucket is full or if the cost exceeds another limit
 --
 -- Errors: WRONGTYPE.
 
---@include lib/buckets algorithms lib/records lib/pairs
+--@include lib/buckets algorithms lib/records lib/pairs lib/folded
 
-local leased_key, done_key, message_key = KEYS[2], KEYS[3], KEYS[4]
+local leased_key, done_key, message_key, taken_key = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local lease, retention, event_key = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 local now = deployment_time(KEYS[1])
 
 local pair = ARGV[4]
-local next_argument, next_key = reader(ARGV, 4), reader(KEYS, 4)
+local next_argument, next_key = reader(ARGV, 4), reader(KEYS, 5)
 local books = read_books(next_argument, next_key, now, 0)
 local buckets = read_buckets(next_argument, next_key, now, lease)
 local cost, guarantee = tonumber(next_argument()), tonumber(next_argument())
@@ -68,7 +70,8 @@ for _, bucket in ipairs(path) do
   end
 end
 
-local reply = { now, recorded(leased_key, now - retention), recorded(done_key, now), recorded(message_key, 0), pair_state() }
+local number, minute = folded_as(taken_key, event_key)
+local reply = { now, recorded(leased_key, now - retention), recorded(done_key, now), recorded(message_key, 0), number or 0, minute or 0, pair_state() }
 for _, bucket in ipairs(path) do
   read_once(bucket)
   local full, wait

@@ -353,6 +353,13 @@ var sentences = []struct {
 		"is in the stream without an outcome, since 09:59:00.000",
 		"the delivery record has it as delivered",
 	}},
+	{"folded, and lost by the journal", known{
+		pending: []Pending{stuck},
+		record:  store.Explanation{At: at("10:00:00"), Done: at("11:00:00"), Fold: &store.Fold{Number: 37, Posted: at("09:02:00")}},
+	}, []string{
+		"is in the stream without an outcome, since 09:59:00.000",
+		"the delivery record has it as folded into the message of 09:02 as number 37",
+	}},
 }
 
 func TestSentences(t *testing.T) {
@@ -610,6 +617,7 @@ func TestStates(t *testing.T) {
 		"split":      {known{entries: []journal.Entry{refund(journal.Split, nil)}, pending: []Pending{inRoom("")}}, StateSplit, true},
 		"on its way": {known{entries: waiting}, StateUnknown, false},
 		"delivered":  {known{entries: waiting, record: store.Explanation{Done: at("11:00:00")}}, "sent", true},
+		"folded":     {known{entries: waiting, record: store.Explanation{Done: at("11:00:00"), Fold: &store.Fold{Number: 2}}}, "folded", true},
 	} {
 		answer := test.known.ask(t, Question{ID: "evt-4711"})
 		if len(answer.Events) != 1 || answer.Events[0].State != test.want || answer.Final() != test.final {

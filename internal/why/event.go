@@ -215,6 +215,12 @@ func (a *asking) sayRecord(ctx context.Context, e *Event) []string {
 			return nil
 		case known.Another && e.Sequence != 0:
 			return []string{"the delivery record has its ID for another message"}
+		case known.Fold != nil:
+			e.State = State(journal.Folded)
+			_, how := a.words.phrases(journal.Entry{
+				Result: journal.Folded, Number: known.Fold.Number, Message: known.Fold.Posted, Flapping: known.Fold.Flaps,
+			})
+			return []string{"the delivery record has it as folded" + how}
 		case !known.Done.IsZero():
 			e.State = State(journal.Sent)
 			return []string{"the delivery record has it as delivered"}

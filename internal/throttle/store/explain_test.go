@@ -131,6 +131,21 @@ func TestExplainNamesOneDenial(t *testing.T) {
 	testkit.Equal(t, e.Muted == nil && e.Denial != nil, true, "the limit alone denies a critical event")
 }
 
+// TestExplainTellsOfFolds wants a folded event to be told from a delivered one, with its number, until its record expires.
+func TestExplainTellsOfFolds(t *testing.T) {
+	t.Parallel()
+	k := startPairKit(t)
+	k.fire(folding("first", 1), "r")
+	k.want(Folded, folding("second", 1))
+	fold := func(id string) *Fold { return testkit.Must(k.Readings.Explain(t.Context(), folding(id, 1)))(t).Fold }
+	testkit.Equal(t, fold("first") == nil, true, "a delivered event is not folded")
+	if got := fold("second"); got == nil || got.Number != 2 || got.Flaps {
+		t.Errorf("the second event is explained as %+v, want number 2", got)
+	}
+	k.clock.Advance(testRetention + time.Second)
+	testkit.Equal(t, fold("second") == nil, true, "a fold whose record has expired is not known")
+}
+
 // An explanation has the state of the pair as a resolved event finds it.
 func TestExplainTellsOfPairs(t *testing.T) {
 	t.Parallel()

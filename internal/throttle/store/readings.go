@@ -161,6 +161,7 @@ type Explanation struct {
 	Leased  time.Time     // end of the event's current or last lease; zero: it was not admitted or is forgotten
 	Done    time.Time     // when the record of its delivery expires; zero: no delivery is recorded
 	Another bool          // the record is of another message with the event's identity
+	Fold    *Fold         // of a folded event, which is recorded as a delivered event is; nil for any other event
 	Limits  []limits.Use  // of the category's path, from the root down; a full log has one limit with the time of its next slot
 	Muted   *limits.Mute  // that would deny the event, whatever the limits say; nil: none
 	Denial  *limits.Use   // the first limit that would deny the event now, from the root down; nil: the event would be admitted, or is muted
@@ -185,20 +186,23 @@ const (
 func (r *Readings) Explain(ctx context.Context, request Request) (Explanation, error) {
 	request.Cost = max(1, request.Cost)
 	tree := r.d.rules().InForce
-	books := r.d.keys.newPairBooks(r.d.keys.calls, r.d.keys.leased, r.d.keys.done, r.d.keys.message)
+	books := r.d.keys.newPairBooks(r.d.keys.calls, r.d.keys.leased, r.d.keys.done, r.d.keys.message, r.d.keys.taken)
 	books.of(request)
 	buckets := newBucketIndex(r.d.keys, books.levels.keys...)
 	path := buckets.appendRoute([]any{request.Cost}, tree.Route(request.Category, request.Key), inForce)
 	eventKey, version := request.keyAndVersion()
 	arguments := []any{r.d.settings.Lease.Microseconds(), r.d.settings.Retention.Microseconds(), eventKey, request.Pair, len(books.levels.firsts)}
 	arguments = append(buckets.appendBuckets(arguments), path...)
-	const head = 6
+	const head = 8
 	numbers, err := r.d.runner.RunNumbers(ctx, "asking about an event", lua.Explain, buckets.keys, arguments, head+2*len(buckets.limits))
 	if err != nil {
 		return Explanation{}, err
 	}
 	known := Explanation{At: time.UnixMicro(numbers[0]), Leased: recordedTime(numbers[1]), Done: recordedTime(numbers[2])}
-	known.Pair, known.PairUntil = PairState(numbers[4]), recordedTime(numbers[5])
+	known.Pair, known.PairUntil = PairState(numbers[6]), recordedTime(numbers[7])
+	if numbers[4] > 0 && !known.Done.IsZero() {
+		known.Fold = newFold(numbers[4], numbers[5])
+	}
 	known.Another = version != "" && numbers[3] != 0 && numbers[3] != request.Message.version()
 	if denial := r.d.rules().Muted(request); denial != nil {
 		known.Muted = denial.Mute.Mute
