@@ -52,15 +52,16 @@ local function pair_state()
   if pair_text(entry, OPEN) then
     return 1, entry.expires
   end
-  local lease_end = 0
-  for under_way in pairs(read_deliveries(books[1], pair)) do
+  local lease_end, comes_back = 0, 0
+  for under_way, one in pairs(read_deliveries(books[1], pair)) do
     lease_end = math.max(lease_end, tonumber(redis.call('ZSCORE', leased_key, under_way) or 0))
+    comes_back = math.max(comes_back, one.comes_back)
   end
   if lease_end > now - retention then
     return 2, lease_end
   end
-  local comes_back = awaited(entry)
-  return comes_back and 3 or 0, comes_back or 0
+  local waits = comes_back + LATE_RETURN > now
+  return waits and 3 or 0, waits and comes_back or 0
 end
 
 local exceeded = {} -- number of a limit that the cost exceeds -> true

@@ -21,6 +21,7 @@ local function decide_fold(fold, index, event_key, version)
   local newest = messages and messages[#messages]
   local is_flapping = event.counts and count_change(fold.flaps, book, pair, true, stored, messages)
   if newest and newest.receipt ~= '' and newest.rank >= rank and (is_flapping or newest.time > batch.now - event.within) then
+    put_delivery(book, pair, event_key, nil) -- it may have waited for a slot
     local number, minute = fold_into(fold, book, pair, messages, newest, event_key, version, stored, is_flapping)
     local folded = { version = version, answer = answer(batch, FOLDED, number, minute) }
     fold.answered[event_key], batch.known[event_key] = folded, true

@@ -4,9 +4,8 @@
 -- field -> value, and a sorted set, field -> when the field expires. The first byte of a value is its kind. The fields are
 --   the name of a pair
 --     =  the pair is open: its messages, see messages_text
---     @  the firing event waits for a slot: when it comes back, a blank, its member of a queue (see lib/queue.lua)
 --   the name of a pair and a line feed
---     ~  firing events that are being delivered, see put_deliveries
+--     ~  firing events that are being delivered or wait for a slot, see put_deliveries
 --   the name of a pair and two line feeds
 --     ?  firing events wait for the message of their key, and come back before the field expires
 --   the name of a pair and three line feeds
@@ -14,7 +13,7 @@
 --   a line feed and the event key of a resolved event
 --     =  messages of the pair that the event has taken
 
-local OPEN, UNDER_WAY, WAITING, COMING = '=', '~', '@', '?'
+local OPEN, UNDER_WAY, COMING = '=', '~', '?'
 
 -- How many versions a millisecond has. A version orders the events of a pair, and holds the millisecond in which the event was stored.
 local VERSIONS = 1024
@@ -22,8 +21,11 @@ local VERSIONS = 1024
 -- How many messages of a pair are remembered. If there are more, it has the first and the newest ones.
 local MOST_MESSAGES = 20
 
--- How many firing events of a pair are remembered as being delivered: the newest ones, which are delivered last.
+-- How many firing events of a pair are remembered that are being delivered or wait for a slot: the newest ones, which are delivered last.
 local MOST_DELIVERIES = 100
+
+-- For how long an event that waited for a slot may be late.
+local LATE_RETURN = 3600 * SECOND
 
 -- How many fields a book may have. Beyond that, the fields that expire first are removed.
 local MOST_PAIRS = 50000
@@ -66,13 +68,6 @@ end
 -- Returns the value of an entry behind its kind; nil if the entry is of another kind.
 local function pair_text(entry, kind)
   return entry and string.sub(entry.value, 1, 1) == kind and string.sub(entry.value, 2) or nil
-end
-
--- Returns when the waiting event of a pair comes back, its event key, and its member of a queue, which names its message; nil if no event
--- waits.
-local function awaited(entry)
-  local time, member, event_key = string.match(pair_text(entry, WAITING) or '', '^(%d+) (%d+ %d+ (.*))$')
-  return tonumber(time), event_key, member
 end
 
 -- Returns the text for messages: for each the version of the event, the version of the stored message that it was posted for, the
@@ -128,12 +123,13 @@ local function taken_pair(event_key)
   return '\n' .. event_key
 end
 
--- Returns the field for the firing events of a pair that are being delivered.
+-- Returns the field for the firing events of a pair that are being delivered or wait for a slot.
 local function under_way_of(pair)
   return pair .. '\n'
 end
 
--- Returns the firing events of a pair that are being delivered, with the announced versions: event key -> version.
+-- Returns the firing events of a pair that are being delivered or wait for a slot: event key -> the announced version, and when the event comes
+-- back that waits, otherwise 0.
 local function read_deliveries(book, pair)
   if book.deliveries[pair] then
     return book.deliveries[pair]
@@ -141,23 +137,25 @@ local function read_deliveries(book, pair)
   local text, from, deliveries = pair_text(read_pair(book, under_way_of(pair)), UNDER_WAY) or '', 1, {}
   book.deliveries[pair] = deliveries
   while true do
-    local _, upto, version, length = string.find(text, '^(%d+) (%d+) ', from)
+    local _, upto, version, comes_back, length = string.find(text, '^(%d+) (%d+) (%d+) ', from)
     if not upto then
       return deliveries
     end
     from = upto + 1 + tonumber(length)
-    deliveries[string.sub(text, upto + 1, from - 1)] = tonumber(version)
+    deliveries[string.sub(text, upto + 1, from - 1)] = { version = tonumber(version), comes_back = tonumber(comes_back) }
   end
 end
 
--- Changes the firing events that are being delivered. For each: version, a blank, length of the event key, a blank, the event key.
+-- Changes the firing events that are being delivered or wait for a slot. For each: version, when it comes back, length of the event key, a blank
+-- behind each number, the event key.
 local function put_deliveries(book, pair, deliveries)
   local texts = { UNDER_WAY }
-  for event_key, version in pairs(deliveries) do
-    texts[#texts + 1] = integer(version) .. ' ' .. #event_key .. ' ' .. event_key
+  for event_key, one in pairs(deliveries) do
+    texts[#texts + 1] = integer(one.version) .. ' ' .. integer(one.comes_back) .. ' ' .. #event_key .. ' ' .. event_key
   end
   if #texts > 1 then
-    put_pair(book, under_way_of(pair), table.concat(texts), book.now + book.kept)
+    local before = read_pair(book, under_way_of(pair))
+    put_pair(book, under_way_of(pair), table.concat(texts), math.max(book.now + book.kept, before and before.expires or 0))
   else
     remove_pair(book, under_way_of(pair))
   end
@@ -199,20 +197,26 @@ end
 local function announce_pair(book, pair, event_key, delivery, is_leased)
   local carrier, original = read_delivery(delivery)
   local version = version_of(read_messages(read_pair(book, pair)) or {}, event_key, original, carrier)
-  local _, waiter = awaited(read_pair(book, pair))
-  if waiter == event_key then
-    remove_pair(book, pair)
-  end
   local deliveries = read_deliveries(book, pair)
-  if deliveries[event_key] == version then
+  local known = deliveries[event_key]
+  if known and known.version == version and known.comes_back == 0 then
     return
   end
-  deliveries[event_key], book.announced[event_key] = version, true
+  deliveries[event_key], book.announced[event_key] = { version = version, comes_back = 0 }, true
   book.unwritten[pair] = is_leased
 end
 
 local function always()
   return true
+end
+
+-- Changes or removes (nil) the record of a firing event that is being delivered or waits for a slot.
+local function put_delivery(book, pair, event_key, one)
+  local deliveries = read_deliveries(book, pair)
+  if one or deliveries[event_key] then
+    deliveries[event_key] = one
+    book.unwritten[pair] = book.unwritten[pair] or always
+  end
 end
 
 -- Records a delivery (see read_delivery). A delivered firing event opens its pair or adds a message to it. A delivered resolved
@@ -235,26 +239,23 @@ local function settle_pair(book, field, event_key, delivery)
     table.remove(messages, 2)
   end
   put_pair(book, field, messages_text(messages), book.now + book.kept)
-  local deliveries = read_deliveries(book, field)
-  if deliveries[event_key] then
-    deliveries[event_key] = nil
-    book.unwritten[field] = book.unwritten[field] or always
-  end
+  put_delivery(book, field, event_key, nil)
 end
 
 -- Writes the deliveries of the pairs for which they changed, once for each pair: a flood of one key announces many in one call.
 local function write_deliveries(book)
   for pair, is_leased in pairs(book.unwritten) do
     local newest, kept, count = {}, {}, 0
-    for event_key, version in pairs(book.deliveries[pair]) do
-      newest[#newest + 1] = { event_key = event_key, version = version }
+    for event_key, one in pairs(book.deliveries[pair]) do
+      newest[#newest + 1] = { event_key = event_key, version = one.version, comes_back = one.comes_back }
     end
     table.sort(newest, function(a, b)
       return a.version > b.version or a.version == b.version and a.event_key > b.event_key
     end)
     for _, one in ipairs(newest) do
-      if count < MOST_DELIVERIES and (book.announced[one.event_key] or is_leased(one.event_key)) then
-        kept[one.event_key], count = one.version, count + 1
+      local is_wanted = book.announced[one.event_key] or one.comes_back + LATE_RETURN > book.now or is_leased(one.event_key)
+      if count < MOST_DELIVERIES and is_wanted then
+        kept[one.event_key], count = one, count + 1
       end
     end
     put_deliveries(book, pair, kept)

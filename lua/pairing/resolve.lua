@@ -119,14 +119,17 @@ local function is_folded(event_key)
   return folded_as(taken_key, event_key) and tonumber(redis.call('ZSCORE', done_key, event_key) or 0) > now
 end
 
--- Returns when to ask again for a pair because of a firing event that is being delivered; nil without one. It counts only events that were stored
--- before the resolved event, unless the pair is not open.
+-- Returns when to ask again for a pair because of a firing event that is being delivered or waits for a slot; nil without one. It counts only
+-- events that were stored before the resolved event, unless the pair is not open.
 local function wait_for_delivery(book, pair, is_open, stored)
   local wait = coming_until(book, pair) > now and LAPSED_WAIT or nil
-  for event_key, version in pairs(read_deliveries(book, pair)) do
-    local its_end = (not is_open or version <= stored) and lease_of(event_key)
+  for event_key, one in pairs(read_deliveries(book, pair)) do
+    local counts = not is_open or one.version <= stored
+    local its_end = counts and lease_of(event_key)
     if its_end then
       wait = math.max(wait or 0, is_held(its_end, now, lease) and math.ceil(its_end - now) or LAPSED_WAIT)
+    elseif counts and one.comes_back + LATE_RETURN > now then
+      wait = math.max(wait or 0, one.comes_back - now, LAPSED_WAIT)
     end
   end
   return wait
@@ -244,10 +247,6 @@ local function evaluate(event)
     take_pair(book, pair, entry, event_key, stored)
     grant(event_key, version, done_until)
     return ADMITTED, lease
-  end
-  local waits_until = awaited(entry)
-  if waits_until then
-    return LEASED, math.max(waits_until - now, LAPSED_WAIT)
   end
   return UNPAIRED, 0
 end

@@ -21,7 +21,7 @@
 --   how the limit frees slots: "window", "boundary", "spacing", "rate", "estimate" or "delivery"; its algorithm, window
 --   (microseconds), slots and burst; cost of the event
 --   largest weight of all waiting events, whether this event has waited before ("1" or "0"), its pair if it is a firing event,
---   else ''
+--   else '', and then the version of its message
 --   number of queues, number of the queue of the limit's path
 --
 -- Returns the time until the event comes back (microseconds), and
@@ -50,12 +50,12 @@ local wait, max_wait = tonumber(next_argument()), tonumber(next_argument())
 local freed, algorithm = next_argument(), algorithms[next_argument()]
 local window, slots, burst = tonumber(next_argument()), tonumber(next_argument()), tonumber(next_argument())
 local cost, max_weight = tonumber(next_argument()), tonumber(next_argument())
-local has_waited, pair = next_argument() == '1', next_argument()
+local has_waited, pair, version = next_argument() == '1', next_argument(), tonumber(next_argument())
 local queue_count, own = tonumber(next_argument()), tonumber(next_argument())
 local queue_key = KEYS[KEYS_BEFORE_QUEUES + own]
 
 local now = deployment_time(calls_key)
-local book = pair_book(KEYS[3], until_key, now, max_wait + REMEMBERED)
+local book = pair_book(KEYS[3], until_key, now, max_wait + LATE_RETURN)
 local waiting = redis.call('ZCOUNT', room_key, '(' .. integer(now), '+inf')
 local planned = tonumber(redis.call('ZSCORE', room_key, event_key) or 0)
 local is_queued = false
@@ -70,20 +70,7 @@ if planned > now and not has_waited then
   end
 end
 
-local entry = pair ~= '' and read_pair(book, pair) or nil
-local _, waiter, waiting_message = awaited(entry)
-
--- Returns whether the event may mark its pair as waiting: the pair is not open, no other event of it waits, and no message of it is
--- being delivered. An announcement counts only as long as its event is leased.
-local function may_mark()
-  for under_way in pairs(read_deliveries(book, pair)) do
-    if tonumber(redis.call('ZSCORE', leased_key, under_way) or 0) > now then
-      return false
-    end
-  end
-  return not entry or waiter == event_key
-end
-local marks = pair ~= '' and may_mark()
+local known = pair ~= '' and read_deliveries(book, pair)[event_key]
 
 -- Sums up the events ahead in the queue, from the nearest to the first, until their costs leave no room in one window. An event that
 -- was just admitted has its slots, so it does not count although it is still in the queue.
@@ -201,9 +188,9 @@ elseif waiting + weight > max_weight and not has_waited and planned <= now then
 end
 if refusal then
   local waits = planned > now and waiting_members(room_key, event_key, now) or {}
-  if waiting_message == member then -- another message with its event key may wait on
+  if known and known.version == version then -- another message with its event key may wait on
     check_rights(until_key, LONGEST_KEPT)
-    remove_pair(book, pair)
+    put_delivery(book, pair, event_key, nil)
     write_book(book)
   end
   leave_queues()
@@ -212,8 +199,9 @@ if refusal then
 end
 
 check_rights(queue_key, LONGEST_KEPT)
-if marks then
-  put_pair(book, pair, WAITING .. integer(comes_back) .. ' ' .. member, comes_back + REMEMBERED)
+if pair ~= '' then
+  put_delivery(book, pair, event_key, { version = version, comes_back = comes_back })
+  book.kept = comes_back - now + LATE_RETURN
   write_book(book)
 end
 local kept = enter_room(room_key, event_key, weight, now, comes_back)

@@ -68,7 +68,7 @@ func (r *Queues) Delay(ctx context.Context, p Postponement, most int) (DelayVerd
 		p.eventKey(), p.Derived, p.Message.Stored.UnixMicro(), p.queueMember(), max(p.Weight, 1),
 		p.Wait.Microseconds(), p.Longest.Microseconds(),
 		string(p.Limit.Description().Frees), p.Limit.Algorithm.String(), p.Limit.Window.Microseconds(), max(p.Limit.Count, 1), p.Limit.Capacity(), p.Cost,
-		most, p.HasWaited, pair, len(queues), own + 1,
+		most, p.HasWaited, pair, p.Message.version(), len(queues), own + 1,
 	}
 	numbers, err := r.d.runner.RunNumbers(ctx, "planning a delay", lua.Delay, keys, arguments, 2)
 	if err != nil {

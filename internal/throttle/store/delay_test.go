@@ -335,7 +335,7 @@ var delayStories = []story{
 	{"a resolved event waits for what comes back", func(t *testing.T, k *pairKit) {
 		p := postponed(aboutDisk("firing"))
 		in := k.delay(p, mostDelayed, ComesBack)
-		k.wantFields(map[string]string{"a\ndisk": k.awaiting(in, postponed(aboutDisk("firing")))})
+		k.wantFields(map[string]string{"a\ndisk\n": "~" + k.awaiting(in, postponed(aboutDisk("firing")))})
 		k.clock.Advance(time.Minute)
 		testkit.Equal(t, k.resolve(aboutDisk("resolved"), Leased, "").Wait, in-time.Minute, "wait for the delayed event")
 		k.clock.Advance(in - time.Minute)
@@ -356,7 +356,7 @@ var delayStories = []story{
 		p := postponed(aboutDisk("firing"))
 		k.clock.Advance(k.delay(p, mostDelayed, ComesBack))
 		in := k.delay(p.comeBack(), mostDelayed, ComesBack)
-		k.wantFields(map[string]string{"a\ndisk": k.awaiting(in, postponed(aboutDisk("firing")))})
+		k.wantFields(map[string]string{"a\ndisk\n": "~" + k.awaiting(in, postponed(aboutDisk("firing")))})
 		k.clock.Advance(in)
 		k.resolve(aboutDisk("resolved"), Leased, "")
 		late := p.comeBack()
@@ -369,7 +369,7 @@ var delayStories = []story{
 		p := postponed(derived(7, start, "a").ofPair("disk"))
 		k.clock.Advance(k.delay(p, mostDelayed, ComesBack))
 		in := k.delay(p.comeBack(), mostDelayed, ComesBack)
-		k.wantFields(map[string]string{"a\ndisk": k.awaiting(in, p)})
+		k.wantFields(map[string]string{"a\ndisk\n": "~" + k.awaiting(in, p)})
 		k.clock.Advance(in)
 		late := p.comeBack()
 		late.Longest = 0
@@ -385,9 +385,10 @@ var delayStories = []story{
 	}},
 	{"another event of the pair waits", func(_ *testing.T, k *pairKit) {
 		in := k.delay(postponed(aboutDisk("first")), mostDelayed, ComesBack)
-		want := map[string]string{"a\ndisk": k.awaiting(in, postponed(aboutDisk("first")))}
-		k.delay(postponed(aboutDisk("second")), mostDelayed, ComesBack)
-		k.wantFields(want)
+		first := k.awaiting(in, postponed(aboutDisk("first")))
+		in = k.delay(postponed(aboutDisk("second")), mostDelayed, ComesBack)
+		k.wantFields(map[string]string{"a\ndisk\n": "~" + first + "," + k.awaiting(in, postponed(aboutDisk("second")))})
+		want := map[string]string{"a\ndisk\n": "~" + first}
 		late := postponed(aboutDisk("second")).comeBack()
 		late.Longest = 0
 		k.delay(late, mostDelayed, TooLate)
@@ -399,7 +400,7 @@ var delayStories = []story{
 		second.Message.Sequence++
 		k.clock.Advance(k.delay(first, mostDelayed, ComesBack))
 		in := k.delay(second, mostDelayed, ComesBack) // it came before the first one was decided again
-		want := map[string]string{"a\ndisk": k.awaiting(in, second)}
+		want := map[string]string{"a\ndisk\n": "~" + k.awaiting(in, second)}
 		k.wantFields(want)
 		ends := first.comeBack()
 		ends.Longest = 0
@@ -407,9 +408,14 @@ var delayStories = []story{
 		k.wantFields(want)
 		k.resolve(aboutDisk("resolved"), Leased, "")
 	}},
-	{"the pair is open", func(_ *testing.T, k *pairKit) {
+	{"the pair is open", func(t *testing.T, k *pairKit) {
 		k.fire(aboutDisk("first"), "r")
-		k.delay(postponed(aboutDisk("second")), mostDelayed, ComesBack)
+		in := k.delay(postponed(aboutDisk("second")), mostDelayed, ComesBack)
+		testkit.Equal(t, k.resolve(aboutDisk("resolved"), Leased, "").Wait, in, "wait for the event that will have a message too")
+		earlier := aboutDisk("resolved before")
+		earlier.Message.Stored = earlier.Message.Stored.Add(-time.Minute)
+		k.finish(k.resolve(earlier, Admitted, "r").Lease, "")
+		k.fire(aboutDisk("third"), "r")
 		late := postponed(aboutDisk("second")).comeBack()
 		late.Longest = 0
 		k.delay(late, mostDelayed, TooLate)
@@ -418,16 +424,31 @@ var delayStories = []story{
 	}},
 	{"another event of the pair is on its way", func(_ *testing.T, k *pairKit) {
 		first := k.deliver(aboutDisk("first"))
-		k.delay(postponed(aboutDisk("second")), mostDelayed, ComesBack)
-		k.wantFields(map[string]string{"a\ndisk\n": "~first"})
+		p := postponed(aboutDisk("second"))
+		k.clock.Advance(time.Second)
+		in := k.delay(p, mostDelayed, ComesBack)
+		k.wantFields(map[string]string{"a\ndisk\n": "~first," + k.awaiting(in, p)})
 		k.finish(first, "r")
-		k.resolve(aboutDisk("resolved"), Admitted, "r")
+		k.resolve(aboutDisk("resolved"), Leased, "")
+		k.clock.Advance(in)
+		k.fire(p.comeBack().Request, "s")
+		k.resolve(aboutDisk("resolved"), Admitted, "r", "s")
+	}},
+	{"it is folded when it comes back", func(_ *testing.T, k *pairKit) {
+		p := postponed(folding("second", 1))
+		in := k.delay(p, mostDelayed, ComesBack)
+		k.fire(folding("first", 1), "r")
+		k.clock.Advance(in)
+		back := p.comeBack().Request
+		back.Fold.Within = time.Hour
+		k.want(Folded, back)
+		k.wantFields(map[string]string{"a\ndisk": "=r"})
 	}},
 	{"another event of the pair was rejected", func(_ *testing.T, k *pairKit) {
 		k.refund(true, k.deliver(aboutDisk("first")))
 		k.clock.Advance(time.Second)
 		in := k.delay(postponed(aboutDisk("second")), mostDelayed, ComesBack)
-		k.wantFields(map[string]string{"a\ndisk": k.awaiting(in, postponed(aboutDisk("second"))), "a\ndisk\n": "~first"})
+		k.wantFields(map[string]string{"a\ndisk\n": "~first," + k.awaiting(in, postponed(aboutDisk("second")))})
 		k.resolve(aboutDisk("resolved"), Leased, "")
 	}},
 	{"nobody delivers another event of the pair now", func(_ *testing.T, k *pairKit) {
@@ -436,7 +457,7 @@ var delayStories = []story{
 		k.delay(postponed(aboutDisk("second")), mostDelayed, ComesBack)
 		first := k.deliver(aboutDisk("first")) // a worker delivers it again
 		k.finish(first, "r")
-		k.resolve(aboutDisk("resolved"), Admitted, "r")
+		k.resolve(aboutDisk("resolved"), Leased, "")
 	}},
 	{"it opens nothing", func(_ *testing.T, k *pairKit) {
 		p := postponed(aboutDisk("neither firing nor resolved"))

@@ -135,12 +135,12 @@ func (k *pairKit) wantFields(want map[string]string) {
 	}
 }
 
-// shortened leaves the receipts of messages, and the event keys of deliveries.
+// shortened leaves the receipts of messages, and the event keys of deliveries, with the time at which an event comes back.
 func shortened(value string) string {
 	kind, rest := value[:1], value[1:]
 	var parts []string
 	for rest != "" {
-		var version int64
+		var version, back int64
 		var key, receipt int
 		var numbers string
 		switch kind {
@@ -150,9 +150,14 @@ func shortened(value string) string {
 			numbers = strings.Join(words, "")
 			parts, rest = append(parts, rest[len(numbers)+key:][:receipt]), rest[len(numbers)+key+receipt:]
 		case "~":
-			_, _ = fmt.Sscanf(rest, "%d %d ", &version, &key)
-			numbers = fmt.Sprintf("%d %d ", version, key)
-			parts, rest = append(parts, rest[len(numbers):][:key]), rest[len(numbers)+key:]
+			_, _ = fmt.Sscanf(rest, "%d %d %d ", &version, &back, &key)
+			numbers = fmt.Sprintf("%d %d %d ", version, back, key)
+			part := rest[len(numbers):][:key]
+			if back > 0 {
+				part = fmt.Sprint(part, "@", back)
+			}
+			parts, rest = append(parts, part), rest[len(numbers)+key:]
+			slices.Sort(parts)
 		default:
 			return value
 		}
@@ -233,7 +238,7 @@ func (k *pairKit) waits(want []time.Duration, postponements ...Postponement) {
 }
 
 func (k *pairKit) awaiting(back time.Duration, p Postponement) string {
-	return fmt.Sprintf("@%d %s", k.clock.Read().Add(back).UnixMicro(), p.queueMember())
+	return fmt.Sprintf("%s@%d", p.eventKey(), k.clock.Read().Add(back).UnixMicro())
 }
 
 // wantDelayed compares the events in the room and in the queue of path a.

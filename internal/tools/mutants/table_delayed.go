@@ -62,8 +62,8 @@ var ofDelayed = []mutant{
 		name: "another-message-ends-a-wait",
 		bug:  "A message that ends lets the resolved event go on, although another message of the firing event still waits for a slot.",
 		file: "lua/waiting/delay.lua",
-		old:  `if waiting_message == member then`,
-		new:  `if waiter == event_key then`,
+		old:  `if known and known.version == version then`,
+		new:  `if known then`,
 		test: "./internal/throttle/store -run ^TestDelays$",
 	},
 	{
