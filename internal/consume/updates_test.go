@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/outcome"
 	"github.com/seed-4578ace9/notifier/internal/consume/received"
@@ -156,7 +157,8 @@ func updateEntry(receipt string, order int64, stored time.Time) room.Entry {
 	}
 }
 
-// TestNewestStateStays stores states of a message in any order. The room keeps the newest one, with the earliest time.
+// TestNewestStateStays stores states of a message in any order. The room keeps the newest one that waits, with the earliest time. It stores no
+// state that is older than one that is due.
 func TestNewestStateStays(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -184,8 +186,8 @@ func TestNewestStateStays(t *testing.T) {
 	keep("r1", 3, 0)
 	keep("r1", 5, 0)
 	due := f.inRoom("notify-room.due.update.>")
-	testkit.Equal(t, len(due), 1, "states that are due")
-	testkit.Equal(t, string(due[0].Data), "5", "the newest state")
+	testkit.Equal(t, len(due), 2, "states that are due, of which a worker may have the older one")
+	testkit.Equal(t, string(due[0].Data)+string(due[1].Data), "45", "these states")
 }
 
 // TestConcurrentStates has workers store states of a message at once. The room keeps the newest one.
@@ -210,6 +212,32 @@ func TestConcurrentStates(t *testing.T) {
 	found := f.waiting(room.Update)
 	testkit.Equal(t, len(found), 1, "states")
 	testkit.Equal(t, testkit.Must(room.Read(found[0].Header, found[0].Time))(t).State, states, "order of the state")
+}
+
+// TestNewStateBesideADeliveredOne stores a newer state of a message while a worker has an older one, and another worker has an earlier update.
+// The consumer does not take the earlier update for an acknowledged one: workers remove what is below the acknowledgement floor.
+func TestNewStateBesideADeliveredOne(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w := f.prepared(nil)
+	consumer := w.streams.Layout().Room.Consumer
+	take := func() jetstream.Msg {
+		t.Helper()
+		return testkit.Must(consumer.Next(jetstream.FetchMaxWait(patience)))(t)
+	}
+	_, due := testNames.Room().Schedule(room.Update, "payments", "other")
+	held := f.putInRoom(due, updateEntry("other", update.ResolvedOrder, time.Now()), `{"id": "order-1", "title": "x"}`)
+	take()
+	f.status(event.StatusResolved)
+	m := f.taken(w, patience)
+	for _, order := range []int64{update.CountedOrder(1, false), update.ResolvedOrder} {
+		testkit.NoError(t, w.decider.deliverer.updater.Store(t.Context(), "payments", m, updateEntry("r1", order, time.Now()), 0))
+		if next := take(); order == update.ResolvedOrder {
+			testkit.NoError(t, next.DoubleAck(t.Context()))
+		}
+	}
+	info := testkit.Must(consumer.Info(t.Context()))(t)
+	testkit.AtMost(t, info.AckFloor.Stream, held-1, "acknowledgement floor, with update %d at a worker", held)
 }
 
 // keepsPairs admits each event once. A resolved event resolves the messages of receipts, and finds them again after its delivery.

@@ -235,8 +235,10 @@ func (u *Updater) Store(ctx context.Context, first string, m *received.Message, 
 	return err
 }
 
-// replace stores a message in place of the entry on a subject of the room, again and again until no other worker has stored another entry
-// meanwhile. If next returns nil, the entry stays. It returns the entry before.
+// replace stores a message schedule in place of the entry on a subject of the room, again and again until no other worker has stored another
+// entry meanwhile. A message that is due at once is stored beside the entry, which ends as obsolete: the server (2.15) miscounts the
+// acknowledgements of a consumer when it removes a message that the consumer has delivered. If next returns nil, nothing is stored. It returns
+// the entry before.
 func (u *Updater) replace(ctx context.Context, subject string, next func(before storedUpdate) *nats.Msg) (storedUpdate, error) {
 	ctx, cancel := context.WithTimeout(ctx, stream.APITimeout)
 	defer cancel()
@@ -249,7 +251,9 @@ func (u *Updater) replace(ctx context.Context, subject string, next func(before 
 		if toStore == nil {
 			return before, nil
 		}
-		room.Replace(toStore)
+		if _, isSchedule := room.DueAt(toStore.Header); isSchedule {
+			room.Replace(toStore)
+		}
 		_, err = u.streams.JetStream.PublishMsg(ctx, toStore, jetstream.WithExpectLastSequencePerSubject(before.sequence))
 		if !room.IsOutrun(err) {
 			return before, err
