@@ -98,10 +98,10 @@ func (p *pairs) sort(ctx context.Context, events []received.Candidate) (waits []
 	return waits, again, dropped
 }
 
-// neverOpened returns the settlement of a resolved event whose pair certainly never opens.
-func (p *pairs) neverOpened(c received.Candidate) outcome.Settlement {
+// neverOpened returns the settlement of a resolved event whose pair certainly never opens for it.
+func (p *pairs) neverOpened(c received.Candidate, decision *store.Decision) outcome.Settlement {
 	p.metrics.Resolved("unpaired")
-	if !c.DecidedUpTo.IsZero() {
+	if !c.DecidedUpTo.IsZero() && !decision.Awaits {
 		p.known.LearnUnpaired(c.Event.Pair(), c.DecidedUpTo)
 	}
 	return p.refusals.Dropped(c.Message, store.DeniedUnpaired)

@@ -185,6 +185,18 @@ func (f *fixture) requireUnpaired(test unpairedCase) {
 	testkit.Equal(f, f.calls.count("learns payments/k"), learned, "calls of LearnUnpaired")
 }
 
+// TestOpenForLaterEvents drops a resolved event whose pair is open for later events. The worker does not take the pair for a closed one.
+func TestOpenForLaterEvents(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.throttle.answers(func(store.Request) store.Decision { return store.Decision{Verdict: store.Unpaired, Awaits: true} })
+	f.start(nil)
+	f.status(event.StatusResolved)
+	f.awaitSettled(1)
+	f.requireOutcomes(map[string]int{"dropped payments": 1})
+	testkit.Equal(t, f.calls.count("learns payments/k"), 0, "calls of LearnUnpaired")
+}
+
 // TestResolvedIsStoredFirst stores a firing event some time after its resolved event, within pairPatience. They pair, however long the
 // decision about the firing event takes.
 func TestResolvedIsStoredFirst(t *testing.T) {

@@ -204,7 +204,7 @@ func (d *decider) undelivered(
 		}
 		return outcome.WithoutRecord(c.Message), true
 	case store.Unpaired:
-		return d.pairs.neverOpened(c), true
+		return d.pairs.neverOpened(c, decision), true
 	case store.Folded:
 		failpoint.Reach(failpoint.AfterFold)
 		return outcome.Settlement{Message: c.Message, Outcome: journal.Folded, Fold: decision.Fold}, true

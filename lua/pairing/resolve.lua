@@ -1,7 +1,7 @@
 -- resolve.lua: gives the pairs to the resolved events that end them, and leases these events. They take no slots.
 --
 -- A resolved event waits while a firing event of its pair is being delivered. From an open pair it takes the messages of the events
--- that were stored before it or the first message's if there are none. The pair stays open for the remaining messages. The records of
+-- that were stored before it or, if there are none, of the first one that was stored up to two seconds later. The pair stays open for the remaining messages. The records of
 -- these firing events are renewed, so a late repetition is a duplicate.
 --
 -- A resolved event of a flapping key is folded into the newest message instead, and the pair stays open. The report that such a key is steady
@@ -34,7 +34,8 @@
 --   receipts ADMITTED, RECLAIMED, DONE if the event keeps its pair: of the messages that the event resolves, each with how many events are folded
 --            into it, the time of the newest one, the rank of the severity, and 1 if the message stays open; none if they have expired
 --   doubt    RECLAIMED: 1 if the event is in doubt; FOLDED: minutes until its message was posted, since 1970; LEASED: of a report
---            that comes too early the version of the newest change; otherwise 0
+--            that comes too early the version of the newest change; UNPAIRED: 1 if the pair is open, for events that were stored later;
+--            otherwise 0
 --
 -- Errors: WRONGTYPE and NOPERM are raised before anything is granted.
 
@@ -42,6 +43,9 @@
 
 -- When to ask again about a firing event that has no lease now.
 local LAPSED_WAIT = SECOND
+
+-- How many versions later than its resolved event a firing event may have been stored: 2 seconds, as pairPatience of a worker.
+local STORED_LATER = 2000 * VERSIONS
 
 local calls_key, leased_key, done_key, message_key, taken_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local next_argument = reader(ARGV, 0)
@@ -135,17 +139,23 @@ local function wait_for_delivery(book, pair, is_open, stored)
   return wait
 end
 
--- Takes the messages that a resolved event resolves from an open pair, for the event.
-local function take_pair(book, pair, entry, event_key, stored)
-  local messages, taken, left = read_messages(entry), {}, {}
-  local is_ended = {}
+-- Returns the event keys of the firing events that a resolved event ends; nil if all of them were stored too much later.
+local function ended_by(messages, stored)
+  local is_ended, later = {}, nil
   for _, m in ipairs(messages) do
     is_ended[m.event_key] = m.version <= stored or nil
+    later = later or m.version <= stored + STORED_LATER and m.event_key
   end
-  if not next(is_ended) then
-    is_ended[messages[1].event_key] = true
+  if next(is_ended) then
+    return is_ended
   end
-  for _, m in ipairs(messages) do
+  return later and { [later] = true }
+end
+
+-- Takes the messages that a resolved event resolves from an open pair, for the event.
+local function take_pair(book, pair, entry, event_key, is_ended)
+  local taken, left = {}, {}
+  for _, m in ipairs(read_messages(entry)) do
     local list = is_ended[m.event_key] and taken or left
     list[#list + 1] = m
     if list == taken then
@@ -185,7 +195,7 @@ local function report(event, entry, messages, done_until)
     end
     put_pair(book, taken_pair(event.key), messages_text(copies), entry.expires)
   else
-    take_pair(book, pair, entry, event.key, math.huge)
+    take_pair(book, pair, entry, event.key, ended_by(read_messages(entry), math.huge))
   end
   grant(event.key, event.version, done_until)
   return ADMITTED, lease
@@ -243,12 +253,14 @@ local function evaluate(event)
     local number, minute = fold_into(folds, book, pair, messages, newest, event_key, version, stored, is_flapping)
     folds.answered[event_key] = { version = version, number = number, minute = minute }
     return FOLDED, number, minute
-  elseif is_open then
-    take_pair(book, pair, entry, event_key, stored)
+  end
+  local is_ended = messages and ended_by(messages, stored)
+  if is_ended then
+    take_pair(book, pair, entry, event_key, is_ended)
     grant(event_key, version, done_until)
     return ADMITTED, lease
   end
-  return UNPAIRED, 0
+  return UNPAIRED, 0, is_open and true
 end
 
 local reply = { now }

@@ -50,7 +50,7 @@ type Decision struct {
 	Fold    *Fold         // Folded: where
 	Flaps   bool          // Admitted, Reclaimed, Done: the key of the event is flapping
 	Changed Change        // Leased, of a report that comes too early: the newest change of the key; otherwise 0
-	Awaits  bool          // Leased: the event waits for the message of another event of its pair
+	Awaits  bool          // Leased: the event waits for the message of another event of its pair; Unpaired: the pair is open, for events stored later
 	Err     error         // Deferred: why
 
 	Resolved []Resolved // of a resolved event to deliver and of a delivered event that keeps its pair: the messages that it resolves, the first message first

@@ -413,7 +413,7 @@ var delayStories = []story{
 		in := k.delay(postponed(aboutDisk("second")), mostDelayed, ComesBack)
 		testkit.Equal(t, k.resolve(aboutDisk("resolved"), Leased, "").Wait, in, "wait for the event that will have a message too")
 		earlier := aboutDisk("resolved before")
-		earlier.Message.Stored = earlier.Message.Stored.Add(-time.Minute)
+		earlier.Message.Stored = earlier.Message.Stored.Add(-time.Second)
 		k.finish(k.resolve(earlier, Admitted, "r").Lease, "")
 		k.fire(aboutDisk("third"), "r")
 		late := postponed(aboutDisk("second")).comeBack()

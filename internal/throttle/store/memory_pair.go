@@ -121,15 +121,21 @@ func (r *records) folded(name string, version, now int64, fold *Fold) Decision {
 	return Decision{Verdict: Folded, Fold: fold}
 }
 
+// storedLater is STORED_LATER of resolve.lua.
+const storedLater = 2000 * versionSequences
+
 // take gives the messages of an open pair to an event that resolves them: the messages of events that were stored before it. If there are
-// none, it gets the messages of the first event. The pair stays open for all other messages.
+// none, it gets the messages of the first event that was stored up to two seconds later. The pair stays open for all other messages.
 func (p *memoryPairs) take(pair memoryPair, request Request) (taken []pairMessage) {
 	resolves := func(message pairMessage) bool {
 		return message.version <= request.Message.version() || request.Steady > 0
 	}
 	if !slices.ContainsFunc(pair.messages, resolves) {
-		first := pair.messages[0].eventKey
-		resolves = func(message pairMessage) bool { return message.eventKey == first }
+		first := slices.IndexFunc(pair.messages, func(m pairMessage) bool { return m.version <= request.Message.version()+storedLater })
+		if first < 0 {
+			return nil
+		}
+		resolves = func(message pairMessage) bool { return message.eventKey == pair.messages[first].eventKey }
 	}
 	var left []pairMessage
 	for _, message := range pair.messages {
@@ -222,7 +228,10 @@ func (m *Memory) resolve(request Request, name string, known *record, now int64)
 		if newest.newest > request.Message.version() || flaps && newest.receipt != "" { // it fires again, or soon
 			return m.records.folded(name, request.Message.version(), now, m.pairs.foldInto(pair, request, now, flaps)), nil
 		}
-		return Decision{Verdict: Admitted}, m.pairs.take(pair, request)
+		if taken := m.pairs.take(pair, request); taken != nil {
+			return Decision{Verdict: Admitted}, taken
+		}
+		return Decision{Verdict: Unpaired, Awaits: true}, nil
 	}
 	return Decision{Verdict: Unpaired}, nil
 }

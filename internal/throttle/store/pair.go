@@ -113,7 +113,9 @@ func decodeResolutions(reply []any, requests []Request) ([]Decision, error) {
 			resolution.Wait, resolution.Changed = micros(wait), Change(doubt)
 		case Folded:
 			resolution.Fold = newFold(wait, doubt)
-		case Done, Duplicate, Unpaired:
+		case Unpaired:
+			resolution.Awaits = doubt == 1
+		case Done, Duplicate:
 		default:
 			return nil, fmt.Errorf("%w: verdict %d", script.ErrReply, verdict)
 		}

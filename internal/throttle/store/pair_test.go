@@ -78,6 +78,19 @@ var pairStories = []story{
 		k.resolve(aboutDisk("resolved"), Admitted, "r1", "r2")
 		k.wantFields(map[string]string{"\nresolved": "=r1,r2"})
 	}},
+	{"open for events that were stored much later", func(t *testing.T, k *pairKit) {
+		stored := func(id string, after time.Duration) Request {
+			r := aboutDisk(id)
+			r.Message.Stored = testOrigin.Add(after)
+			return r
+		}
+		k.fire(stored("later", 2001*time.Millisecond), "r1")
+		testkit.Equal(t, k.resolve(stored("ended", 0), Unpaired, "").Awaits, true, "the pair is open for others")
+		k.fire(stored("soon", 1999*time.Millisecond), "r2")
+		k.finish(k.resolve(stored("ended", 0), Admitted, "r2").Lease, "")
+		testkit.Equal(t, k.resolve(stored("ended again", 0), Unpaired, "").Awaits, true, "the pair is open for others")
+		k.resolve(stored("ended later", 3*time.Second), Admitted, "r1")
+	}},
 	{"open while a later firing is on its way", func(_ *testing.T, k *pairKit) {
 		k.fire(aboutDisk("firing"), "r1")
 		later := k.deliver(aboutDisk("firing again").inMessage(20))
