@@ -8,7 +8,7 @@
 --   lease (microseconds), buckets (see read_buckets)
 --
 -- Returns for each limit, in the order of ARGV: slots taken; microseconds until the next slot for an event without a guarantee; 0 if it has
--- one now, if another limit of the bucket opens later or if it never gets one.
+-- one now, or if another limit of the bucket opens later; -1 if it never gets one.
 --
 -- Errors: WRONGTYPE.
 
@@ -24,7 +24,8 @@ for _, bucket in ipairs(buckets) do
   local exceeded = false
   for _, limit in ipairs(bucket.limits) do
     limit.used = bucket.algorithm.used(bucket, limit)
-    exceeded = exceeded or exceeds(bucket, limit, 1, 0)
+    limit.never = exceeds(bucket, limit, 1, 0)
+    exceeded = exceeded or limit.never
   end
   local full, wait
   if not exceeded then
@@ -32,7 +33,7 @@ for _, bucket in ipairs(buckets) do
   end
   for _, limit in ipairs(bucket.limits) do
     reply[#reply + 1] = limit.used
-    reply[#reply + 1] = limit == full and math.ceil(wait) or 0
+    reply[#reply + 1] = limit.never and -1 or limit == full and math.ceil(wait) or 0
   end
 end
 return reply

@@ -189,7 +189,7 @@ func nextSlot(use limits.Use, now time.Time) string {
 		return "in " + screen.Duration(use.Next.Sub(now))
 	case !use.Full():
 		return "now"
-	case use.Size == 0:
+	case use.Never, use.Size == 0:
 		return "never"
 	}
 	return notKnownText

@@ -235,6 +235,8 @@ type Use struct {
 	// Next is when an event that the limit denied finds its slots: if guarantees reserve slots, an event without a guarantee. nil: the time
 	// is unknown.
 	Next *time.Time `json:"next_slot,omitempty"`
+	// Never means that such an event never finds slots: guarantees reserve all of them.
+	Never bool `json:"never,omitempty"`
 }
 
 // UseOf returns the use of a limit of a node, without the time of its next slot.
@@ -251,7 +253,7 @@ func (u Use) Name() string {
 }
 
 // Full reports whether no slot is free, other than for guarantees.
-func (u Use) Full() bool { return u.Used >= u.Size || u.Next != nil }
+func (u Use) Full() bool { return u.Used >= u.Size || u.Next != nil || u.Never }
 
 // Share is how full the limit is, from 0 to 1. A limit of no slots is full.
 func (u Use) Share() float64 {

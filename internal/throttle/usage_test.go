@@ -233,6 +233,20 @@ func TestLimiterLatestUsesWithAGuarantee(t *testing.T) {
 	testkit.Equal(t, limiter.Usage().Opens("security").IsZero(), false, "no time of the next slot of the path with a guarantee")
 }
 
+// If guarantees reserve all slots, the limit is full for everybody else although no slot is taken.
+func TestLimiterLatestUsesWithGuaranteesOfAllSlots(t *testing.T) {
+	t.Parallel()
+	tree := testkit.Must(limits.NewTree(limits.Plan{
+		Global: testkit.Must(limits.Parse("10/1h"))(t), Guarantees: []limits.Guarantee{{Path: "security", Slots: 10}},
+	}))(t)
+	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: tree}})
+	limiter.one(store.ExceedsCapacity, request("first", "deploys"))
+	if use := limiter.refresh()[0]; !use.Full() || !use.Never || use.Used != 0 || use.Next != nil {
+		t.Errorf("use: got %+v, want a limit that never has a slot", use)
+	}
+	limiter.want(map[store.Verdict]int{store.Admitted: 10}, several(10, "login", "security")...)
+}
+
 // TestLimiterRemembersFullLimits has a full category whose limit is removed and restored, and then a worker that starts. No event of the category
 // arrives.
 func TestLimiterRemembersFullLimits(t *testing.T) {

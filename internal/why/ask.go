@@ -402,7 +402,7 @@ func (a *asking) addNow(ctx context.Context) {
 			return
 		}
 		now := a.words.sayNow(one, explanation)
-		if instead := a.session.Policy.Denied(one.category); instead != "" && explanation.Denial != nil && explanation.Denial.Size > 0 {
+		if instead := a.session.Policy.Denied(one.category); instead != "" && explanation.Denial != nil && explanation.Denial.Size > 0 && !explanation.Denial.Never {
 			now += "; " + instead
 		}
 		a.answer.Now = append(a.answer.Now, now)

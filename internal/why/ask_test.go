@@ -304,7 +304,7 @@ var sentences = []struct {
 	{"the last of those counted", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) {
 		denied(e)
 		e.ID, e.Count, e.LastID, e.LastSequence, e.Channel = "another", 12, "evt-4711", 4800, ""
-	})}}, []string{"dropped at 09:14:02.119 by category 10/30m: it was full"}},
+	})}}, []string{"dropped at 09:14:02.119 by category 10/30m: it had no slot for the event"}},
 	{"blocked", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) { e.Level, e.Limit, e.Channel = "payments", "0/1h", "" })}},
 		[]string{"dropped at 09:14:02.119 by payments 0/1h, which lets nothing through"}},
 	{"the last of those folded", known{entries: []journal.Entry{asLast(journal.Folded, func(e *journal.Entry) {
@@ -394,6 +394,8 @@ func TestNow(t *testing.T) {
 			"an event of payments would be denied now by category 10/30m: 10 of 10 used, the next slot opens at 10:05:00; it would wait for a slot"},
 		"blocked, with delays": {single, store.Explanation{Denial: &limits.Use{Level: "payments", Limit: "0/1h", Used: 2}}, "it would wait for a slot",
 			"an event of payments.refunds would be denied now by payments 0/1h, which lets nothing through"},
+		"guarantees of all slots, with delays": {single, store.Explanation{Denial: &limits.Use{Level: "global", Limit: "50/1m", Size: 50, Never: true}}, "it would wait for a slot",
+			"an event of payments.refunds would be denied now by global 50/1m: guarantees reserve all of its slots"},
 		"muted": {single, store.Explanation{Muted: &limits.Mute{Path: "payments", Reason: "upgrade", By: "ann", Spare: "critical", Until: at("11:00:00")}}, "",
 			"an event of payments.refunds would be dropped now: payments is muted until 11:00:00, except critical events by ann: upgrade"},
 		"a limit of each key": {Question{Category: "payments"}, store.Explanation{OfKeys: []limits.Node{

@@ -161,6 +161,8 @@ func (w words) sayDenial(e journal.Entry) string {
 		return text + fmt.Sprintf(": it can never fit, since the limit has %d slots", e.Size)
 	case e.Used > 0:
 		text += fmt.Sprintf(": %d of %d used", e.Used, e.Size)
+	case e.Next.IsZero(): // guarantees may reserve all slots
+		text += ": it had no slot for the event"
 	default:
 		text += ": it was full"
 	}
@@ -374,6 +376,9 @@ func (w words) sayNow(one kind, known store.Explanation) string {
 	text := fmt.Sprintf("an event of %s would be denied now by %s %s", one, denial.Level, denial.Limit)
 	if denial.Size == 0 {
 		return text + ", which lets nothing through"
+	}
+	if denial.Never {
+		return text + ": guarantees reserve all of its slots"
 	}
 	text += fmt.Sprintf(": %d of %d used", denial.Used, denial.Size)
 	if denial.Next != nil {

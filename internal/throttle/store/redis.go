@@ -302,9 +302,10 @@ func (r *Readings) Uses(ctx context.Context, nodes []limits.Node) (uses [][]limi
 	return uses, nil
 }
 
-// useOf reads the used slots of a limit, and the microseconds until its next slot; not above 0: the time is unknown.
+// useOf reads the used slots of a limit, and the microseconds until its next slot; 0: the time is unknown; below 0: it never has one.
 func useOf(node limits.Node, limit limits.Limit, numbers []int64, now time.Time) limits.Use {
 	use := limits.UseOf(node, limit, numbers[0])
+	use.Never = numbers[1] < 0 && use.Size > 0
 	if numbers[1] > 0 {
 		next := now.Add(micros(numbers[1])).UTC()
 		use.Next = &next
