@@ -27,7 +27,7 @@ func newLimitsSetCommand(l *limitsCommand) *cobra.Command {
 			"events of a path, such as 'payments@key'; '*@key' does so for every first-level category.\n\n" +
 			"With --for, the override ends by itself after that time: what was set before without an end is in force again, else\n" +
 			"the limit of the settings. The workers end it, by the clock of NATS, and store that as a change.",
-		Args: cobra.MatchAll(numberOfArguments(2, 2), l.checkLength),
+		Args: cobra.MatchAll(numberOfArguments(2, 2), checkLength(&l.lasts)),
 		RunE: l.connected(stores, l.set),
 	}
 	durationVar(command, &l.lasts, "for", "how long the limit stays in force, such as 30m, 2h or 7d")
@@ -36,11 +36,13 @@ func newLimitsSetCommand(l *limitsCommand) *cobra.Command {
 
 const shortestLength = time.Second
 
-func (l *limitsCommand) checkLength(cmd *cobra.Command, _ []string) error {
-	if lasts := time.Duration(l.lasts); cmd.Flags().Changed("for") && (lasts < shortestLength || lasts > limits.MaxWindow) {
-		return fmt.Errorf("--for %s is not between 1s and 366d", &l.lasts)
+func checkLength(given *duration) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, _ []string) error {
+		if lasts := time.Duration(*given); cmd.Flags().Changed("for") && (lasts < shortestLength || lasts > limits.MaxWindow) {
+			return fmt.Errorf("--for %s is not between 1s and 366d", given)
+		}
+		return nil
 	}
-	return nil
 }
 
 // set changes a limit. It rejects a limit that workers would ignore.

@@ -15,16 +15,27 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/move"
 	"github.com/seed-4578ace9/notifier/internal/consume/outcome"
 	"github.com/seed-4578ace9/notifier/internal/consume/received"
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/messagesize"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// heavyMessage makes a message with a body of a size on a subject.
+// heavyMessage makes a message of a size on a subject, delivered for the first time.
 func heavyMessage(category string, size int) *received.Message {
-	return &received.Message{Entry: &room.Entry{Subject: "notify." + category}, Bytes: size, Meta: &nats.MsgMetadata{NumDelivered: 1, Timestamp: time.Now()}}
+	subject := "notify." + category
+	m := &nats.Msg{
+		Subject: subject, Data: make([]byte, size-messagesize.Of(subject, nil, 0)), Sub: new(nats.Subscription),
+		Reply: fmt.Sprintf("$JS.ACK.EVENTS.notifier.1.1.1.%d.0", time.Now().UnixNano()),
+	}
+	made, err := received.NewMessage(m, &received.PullRequest{Request: new(stream.Request)}, usualAckWait)
+	if err != nil {
+		panic(err)
+	}
+	return made
 }
 
 // newBodiesOf makes the bodies of a worker that does not run.

@@ -156,7 +156,7 @@ func TestDeadLetterOfAnEventThatMoved(t *testing.T) {
 	e := testkit.Must(testDecoder.Decode(m.Published()))(t)
 	fault := event.NewFault(event.ReasonRejected, "invalid_blocks")
 	inRoom := func(sequence uint64, change func(*room.Entry)) *received.Message {
-		moved := &received.Message{Msg: m.Msg, Meta: &nats.MsgMetadata{Stream: testNames.RoomStream, Sequence: nats.SequencePair{Stream: sequence}}, Entry: new(m.EntryFor(e, room.Channel))}
+		moved := &received.Message{Content: m.Content, Meta: &nats.MsgMetadata{Stream: testNames.RoomStream, Sequence: nats.SequencePair{Stream: sequence}}, Entry: new(m.EntryFor(e, room.Channel))}
 		change(moved.Entry)
 		return moved
 	}

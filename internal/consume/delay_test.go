@@ -112,11 +112,11 @@ func TestDelayOutlivesTheMaxAge(t *testing.T) {
 		{"notify", `{"title": "an event"}`, time.Hour},
 		{"notify", `{"broken`, time.Hour},
 	} {
-		m := &received.Message{Msg: &nats.Msg{Data: []byte(test.body)}, Entry: &room.Entry{Subject: test.subject, Since: stored}}
+		m := &received.Message{Content: received.Content{Data: []byte(test.body)}, Entry: &room.Entry{Subject: test.subject, Since: stored}}
 		testkit.Equal(t, w.decider.intake.reader.TooOld(stored.Add(test.last), m), false, "%s %s is too old after %v", test.subject, test.body, test.last)
 		testkit.Equal(t, w.decider.intake.reader.TooOld(stored.Add(test.last+time.Nanosecond), m), true, "%s %s is too old after more than %v", test.subject, test.body, test.last)
 	}
-	report := &received.Message{Msg: new(nats.Msg), Entry: &room.Entry{Subject: "notify.payments", Since: stored, Steady: 1}}
+	report := &received.Message{Entry: &room.Entry{Subject: "notify.payments", Since: stored, Steady: 1}}
 	testkit.Equal(t, w.decider.intake.reader.TooOld(stored.Add(24*time.Hour), report), false, "a report is too old after a day")
 	testkit.Equal(t, received.LongestLife(time.Hour, 6*time.Hour), 6*time.Hour+received.TimeToDeliver, "longest life with a long delay")
 	testkit.Equal(t, received.LongestLife(time.Hour, time.Minute), time.Hour, "longest life with a short delay")

@@ -55,7 +55,7 @@ func (v *deliverer) newDelivery(c received.Candidate, decision *store.Decision, 
 // enter gives a delivery a place in its channel's lane. It returns false if the event has to wait in the room.
 func (v *deliverer) enter(d *delivery) bool {
 	d.place = v.lanes.Enter(lane.Delivery{
-		Channel: d.destination, Size: d.message.Bytes, Queued: d.fromQueue(), Again: d.attempts > 0, Since: d.message.Entry.Since,
+		Channel: d.destination, Size: d.message.Length(), Queued: d.fromQueue(), Again: d.attempts > 0, Since: d.message.Entry.Since,
 		Critical: d.event.Severity == event.SeverityCritical,
 	})
 	return d.place != nil

@@ -3,17 +3,13 @@ package consume
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/consume/outcome"
 	"github.com/seed-4578ace9/notifier/internal/consume/received"
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -169,24 +165,4 @@ func TestResolvedUnderPastMutes(t *testing.T) {
 	if last.Mute != "a past mute" || last.N != 0 || len(last.Keys) != 1 || last.Keys[0].Firing || last.Keys[0].Name != "payments k" {
 		t.Errorf("got %+v, want a key of the mute that does not fire", drops)
 	}
-}
-
-// TestKeysUnderMutes has two keys of one long category whose first 80 characters are equal. A digest keeps them apart.
-func TestKeysUnderMutes(t *testing.T) {
-	t.Parallel()
-	prefix := "infrastructure.kubernetes\n" + strings.Repeat("k", 60)
-	var keys []summary.Key
-	for _, end := range []string{"a", "b"} {
-		keys = (&received.Message{Entry: new(room.Entry), About: received.About{Pair: prefix + end, Title: "node is down"}}).AppendKey(keys)
-	}
-	if keys[0].Name == keys[1].Name {
-		t.Errorf("both keys have the name %s", keys[0].Name)
-	}
-}
-
-// TestKeyOfAText has an event without a title. A digest names its key by its text.
-func TestKeyOfAText(t *testing.T) {
-	t.Parallel()
-	m := &received.Message{Msg: &nats.Msg{Data: []byte(`{"text": "node is down\nsince noon"}`)}, Entry: new(room.Entry), About: received.About{Pair: "payments\nnode"}}
-	testkit.Equal(t, m.AppendKey(nil)[0].Title, "node is down", "title of the key")
 }

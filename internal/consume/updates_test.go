@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/outcome"
@@ -166,7 +165,7 @@ func TestNewestStateStays(t *testing.T) {
 	u := w.decider.deliverer.updater
 	keep := func(receipt string, order int64, in time.Duration) {
 		t.Helper()
-		testkit.NoError(t, u.Store(t.Context(), "payments", &received.Message{Msg: &nats.Msg{Data: []byte(fmt.Sprint(order))}}, updateEntry(receipt, order, time.Now()), in))
+		testkit.NoError(t, u.Store(t.Context(), "payments", &received.Message{Content: received.Content{Data: []byte(fmt.Sprint(order))}}, updateEntry(receipt, order, time.Now()), in))
 	}
 	keep("r1", 2, time.Hour)
 	keep("r1", 1, time.Minute) // older
@@ -203,7 +202,7 @@ func TestConcurrentStates(t *testing.T) {
 			u = second
 		}
 		go func() {
-			done <- u.Store(context.Background(), "payments", &received.Message{Msg: new(nats.Msg)}, updateEntry("r1", order+1, time.Now()), time.Hour)
+			done <- u.Store(context.Background(), "payments", new(received.Message), updateEntry("r1", order+1, time.Now()), time.Hour)
 		}()
 	}
 	for range states {

@@ -41,7 +41,7 @@ func TestAgesByTheServersClock(t *testing.T) {
 	m.Entry.Subject, m.Entry.Since = "notify.payments", m.Meta.Timestamp
 	f.event("payments", "order-1")
 	taken := f.taken(w, usualAckWait)
-	c.Msg = taken.Msg
+	c.Content = taken.Content
 	stored := w.mover.NewMove(c, move.Goal{Reason: room.Slot, In: time.Hour}).ToStore.Messages[0]
 	at, err := time.Parse(time.RFC3339, strings.TrimPrefix(stored.Header.Get("Nats-Schedule"), "@at "))
 	if in := at.Sub(m.Meta.Timestamp) - doubt; err != nil || in < time.Hour || in > time.Hour+patience {

@@ -46,7 +46,7 @@ const evaluating = lua.Decide
 // composed is a script that was composed of algorithms.
 type composed struct {
 	algorithms []string
-	*redis.Script
+	script     *redis.Script
 }
 
 // NewRunner makes a Runner for all algorithms. It does not talk to the server.
@@ -186,7 +186,7 @@ func (r *Runner) call(ctx context.Context, script lua.Script, keys []string, arg
 	}
 	run := r.scripts[script]
 	if script == evaluating {
-		run = r.evaluator.Load().Script
+		run = r.evaluator.Load().script
 	}
 	reply := run.Run(ctx, r.o.Client, keys, arguments...)
 	reply.SetErr(explainLack(reply.Err()))

@@ -37,10 +37,10 @@ type Planner struct {
 
 // plan is a denied event that may wait for a slot.
 type plan struct {
-	received.Candidate
-	ask    store.Postponement // without the longest wait
-	denial *store.Denial      // nil: it has expired, or an operator drops it
-	rules  *store.Rules       // by which it was denied, or older ones; nil: the event is to leave its queues and its pair, and to end
+	candidate received.Candidate
+	ask       store.Postponement // without the longest wait
+	denial    *store.Denial      // nil: it has expired, or an operator drops it
+	rules     *store.Rules       // by which it was denied, or older ones; nil: the event is to leave its queues and its pair, and to end
 }
 
 // NewPlanner returns a planner that does not run yet. It tells recounts of the first levels whose events wait.
@@ -65,7 +65,7 @@ func (p *Planner) Add(c received.Candidate, decision *store.Decision, denial *st
 	if decision.Wait == 0 || !p.refusals.Waits(category) || !c.Waited() && !p.refusals.MayWait(category) {
 		return false
 	}
-	p.queue.Add(plan{Candidate: c, denial: denial, rules: rules, ask: store.Postponement{
+	p.queue.Add(plan{candidate: c, denial: denial, rules: rules, ask: store.Postponement{
 		Request: c.Request(), Wait: decision.Wait, Node: decision.Node, Limit: decision.Limit,
 		Weight: stay.Weight(room.Kept(c.Header, c.Data)),
 	}})
@@ -80,13 +80,14 @@ func (p *Planner) Forget(c received.Candidate, denial *store.Denial) bool {
 	}
 	ask := store.Postponement{Request: c.Request()}
 	ask.Cost = c.Event.Cost // it names the event in its queues
-	p.queue.Add(plan{Candidate: c, denial: denial, ask: ask})
+	p.queue.Add(plan{candidate: c, denial: denial, ask: ask})
 	return true
 }
 
 // plan stores a denied event in the room until its slot opens. It drops the event if the slot opens too late or too many events wait.
 func (p *Planner) plan(ctx context.Context, next plan) {
-	c, deadline := next.Candidate, next.Entry.Since.Add(p.refusals.Delay(next.Event.Category))
+	c := next.candidate
+	deadline := c.Entry.Since.Add(p.refusals.Delay(c.Event.Category))
 	if next.rules != nil {
 		next.ask.Longest = deadline.Sub(p.clock.Now())
 	}

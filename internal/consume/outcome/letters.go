@@ -26,9 +26,9 @@ type Letters struct {
 
 // Letter is a message that is to become a dead letter.
 type Letter struct {
-	*received.Message
-	Event event.Event
-	Fault *event.Fault
+	Message *received.Message
+	Event   event.Event
+	Fault   *event.Fault
 }
 
 // NewLetters returns a queue that has a place for every letter that its bytes admit.
@@ -46,7 +46,7 @@ func (q *Letters) Close() { q.queue.Close() }
 
 // Add queues a letter or returns its message to its stream if the queue is full. A message larger than the bound is queued alone.
 func (q *Letters) Add(l Letter) {
-	size := int64(l.Size())
+	size := int64(l.Message.Size())
 	if bytes := q.bytes.Add(size); bytes > LetterBytes && bytes > size {
 		q.bytes.Add(-size)
 		q.settler.Nak(l.Message, stage.Jitter(stage.MisconfiguredBackoff))
@@ -56,10 +56,10 @@ func (q *Letters) Add(l Letter) {
 }
 
 func (q *Letters) store(ctx context.Context, l Letter) {
-	defer q.bytes.Add(-int64(l.Size()))
+	defer q.bytes.Add(-int64(l.Message.Size()))
 	switch {
-	case l.Lease.Left() <= 0: // JetStream delivers it again
-		l.LeaveHand()
+	case l.Message.Lease.Left() <= 0: // JetStream delivers it again
+		l.Message.LeaveHand()
 	case q.settler.StoreLetter(ctx, l.Message, l.Event, l.Fault):
 		q.settler.Terminate(l.Message, l.Fault, nil)
 	default:

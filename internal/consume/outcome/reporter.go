@@ -80,7 +80,7 @@ func (r *Reporter) recordOutcomes(batch []Settlement, of outcomes, round int64) 
 
 // Sent is an event that was posted.
 type Sent struct {
-	*received.Message
+	Message  *received.Message
 	Denial   *store.Denial // the denial of an event in shadow mode
 	Resolves bool          // it resolves another event
 	Channel  string
@@ -91,17 +91,17 @@ type Sent struct {
 // RecordSent records that an event was posted, or a report.
 func (r *Reporter) RecordSent(s Sent) {
 	result := journal.Sent
-	if s.Entry.IsReport() {
+	if s.Message.Entry.IsReport() {
 		result = journal.Steady
 	}
-	r.Journal.Record(s.About.Category, result, LevelOf(s.Denial), 1, func(_ int, detail journal.Detail) journal.Entry {
+	r.Journal.Record(s.Message.About.Category, result, LevelOf(s.Denial), 1, func(_ int, detail journal.Detail) journal.Entry {
 		if detail != journal.Full {
 			return r.briefEntry(s.Message)
 		}
 		entry := r.journalEntry(s.Message, s.Denial, s.Recorded)
 		entry.Channel, entry.Receipt = s.Channel, sink.PostedAs(s.Receipt)
-		if r.Limits.Rules().LimitsKey(s.About.Category) {
-			entry.Key = s.About.Key
+		if r.Limits.Rules().LimitsKey(s.Message.About.Category) {
+			entry.Key = s.Message.About.Key
 		}
 		return entry
 	})
@@ -124,7 +124,7 @@ func (r *Reporter) RecordFailed(m *received.Message, channel string, failure *si
 
 // Moved is an event or a body that goes on in the room, for a reason.
 type Moved struct {
-	*received.Message
+	Message *received.Message
 	Reason  room.Reason
 	Denial  *store.Denial // if it waits for a slot; nil: not known
 	Due     time.Time     // when it comes back, by the server's clock; zero: not known
@@ -133,20 +133,20 @@ type Moved struct {
 
 // RecordMoved records that an event or the parts of a body were stored in the room.
 func (r *Reporter) RecordMoved(m Moved) {
-	if m.Entry.IsReport() {
+	if m.Message.Entry.IsReport() {
 		return
 	}
 	result := journal.Waiting
 	if m.Reason == room.Part {
 		result = journal.Split
 	}
-	r.Journal.Record(m.About.Category, result, LevelOf(m.Denial), 1, func(int, journal.Detail) journal.Entry {
+	r.Journal.Record(m.Message.About.Category, result, LevelOf(m.Denial), 1, func(int, journal.Detail) journal.Entry {
 		entry := r.journalEntry(m.Message, m.Denial, time.Now())
 		if result == journal.Split {
 			return entry
 		}
 		entry.Reason, entry.Next, entry.Channel = string(m.Reason), m.Due, m.Channel
-		if m.Entry.Order.Action != room.Release { // the operator has not made it wait
+		if m.Message.Entry.Order.Action != room.Release { // the operator has not made it wait
 			entry.By = ""
 		}
 		return entry

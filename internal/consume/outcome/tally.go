@@ -134,7 +134,7 @@ func (c dropCounter) dropsOf(batch []Settlement, groups []outcomes) (drops []sum
 		}
 		for _, member := range g.members {
 			if g.mute != "" {
-				drop.Keys = batch[member].AppendKey(drop.Keys)
+				drop.Keys = appendKey(drop.Keys, batch[member].Message)
 			}
 		}
 		for _, member := range g.members {
@@ -163,7 +163,7 @@ func (s *Settler) endsUnderMutes(batch []Settlement) (ended []summary.Drop) {
 			continue
 		}
 		for _, text := range s.mutes.UnreportedMutes(m.About.Category) {
-			ended = append(ended, summary.Drop{Category: m.About.Category, Mute: text, Keys: m.AppendKey(nil)})
+			ended = append(ended, summary.Drop{Category: m.About.Category, Mute: text, Keys: appendKey(nil, m)})
 		}
 	}
 	return ended
@@ -175,4 +175,14 @@ func LevelOf(denial *store.Denial) string {
 		return ""
 	}
 	return denial.Level
+}
+
+// appendKey appends the state of the key of a message's event, if the event has a key.
+func appendKey(keys []summary.Key, m *received.Message) []summary.Key {
+	if m.About.Pair == "" {
+		return keys
+	}
+	return append(keys, summary.Key{
+		Name: plain.Line(m.About.Pair), At: m.Entry.Origin.Stored, Firing: !m.About.Resolves, Title: plain.Title(received.TitleOf(m)),
+	})
 }

@@ -21,7 +21,7 @@ import (
 // TestFoldsInDigests counts folded events for digests if messages cannot show them.
 func TestFoldsInDigests(t *testing.T) {
 	t.Parallel()
-	batch := []Settlement{{Message: &received.Message{Msg: new(nats.Msg), Entry: new(room.Entry), About: received.About{Category: "payments"}}, Outcome: journal.Folded}}
+	batch := []Settlement{{Message: &received.Message{Entry: new(room.Entry), About: received.About{Category: "payments"}}, Outcome: journal.Folded}}
 	testkit.Equal(t, len(dropCounter{showsFolds: true}.dropsOf(batch, alike(batch))), 0, "drops, if messages show folded events")
 	testkit.Equal(t, len(dropCounter{showsFolds: false}.dropsOf(batch, alike(batch))), 1, "drops, if messages do not")
 }
@@ -79,12 +79,12 @@ func TestCountedOnceThoughLate(t *testing.T) {
 func TestDropsHaveOneTitleOfEachKind(t *testing.T) {
 	t.Parallel()
 	dropped := func(category, level, data string) Settlement {
-		return Settlement{Message: &received.Message{Msg: &nats.Msg{Data: []byte(data)}, Entry: new(room.Entry), About: received.About{Category: category}}, Outcome: journal.Dropped, Denial: &store.Denial{Level: level}}
+		return Settlement{Message: &received.Message{Content: received.Content{Data: []byte(data)}, Entry: new(room.Entry), About: received.About{Category: category}}, Outcome: journal.Dropped, Denial: &store.Denial{Level: level}}
 	}
 	batch := []Settlement{
 		dropped("payments", "category", `{"text":""}`),
 		dropped("payments", "global", "plain text\nof two lines"),
-		{Message: &received.Message{Msg: &nats.Msg{Data: []byte("sent")}, Entry: new(room.Entry), About: received.About{Category: "payments"}}, Outcome: journal.Sent},
+		{Message: &received.Message{Content: received.Content{Data: []byte("sent")}, Entry: new(room.Entry), About: received.About{Category: "payments"}}, Outcome: journal.Sent},
 		dropped("payments", "category", `{"title":"card declined"}`),
 		dropped("payments", "category", `{"title":"card stolen"}`),
 		dropped("logins", "category", `{"title":"`+strings.Repeat("ü", 125_000)+`"}`),
@@ -105,3 +105,23 @@ func (e *endings) Dropped(string, string, int, string) {}
 func (e *endings) EventAge(time.Duration, string)      {}
 func (e *endings) Redelivered(int)                     {}
 func (e *endings) Resolved(string)                     {}
+
+// TestKeysUnderMutes has two keys of one long category whose first 80 characters are equal. A digest keeps them apart.
+func TestKeysUnderMutes(t *testing.T) {
+	t.Parallel()
+	prefix := "infrastructure.kubernetes\n" + strings.Repeat("k", 60)
+	var keys []summary.Key
+	for _, end := range []string{"a", "b"} {
+		keys = appendKey(keys, &received.Message{Entry: new(room.Entry), About: received.About{Pair: prefix + end, Title: "node is down"}})
+	}
+	if keys[0].Name == keys[1].Name {
+		t.Errorf("both keys have the name %s", keys[0].Name)
+	}
+}
+
+// TestKeyOfAText has an event without a title. A digest names its key by its text.
+func TestKeyOfAText(t *testing.T) {
+	t.Parallel()
+	m := &received.Message{Content: received.Content{Data: []byte(`{"text": "node is down\nsince noon"}`)}, Entry: new(room.Entry), About: received.About{Pair: "payments\nnode"}}
+	testkit.Equal(t, appendKey(nil, m)[0].Title, "node is down", "title of the key")
+}

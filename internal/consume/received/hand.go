@@ -3,6 +3,7 @@ package received
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/seed-4578ace9/notifier/internal/await"
 )
@@ -21,6 +22,13 @@ type Hand struct {
 	freed chan struct{} // closed when a message leaves; nil: nobody waits
 }
 
+// place is the place of a message in the hand.
+type place struct {
+	bytes  int          // of the subject, the headers and the body
+	hand   *Hand        // nil: it was never there
+	weight atomic.Int64 // bytes that count in the hand; 0: the message is not there
+}
+
 // Take waits until a message fits. It does not wait after the end of the context, since the worker then requests no more messages.
 func (h *Hand) Take(ctx context.Context, m *Message) {
 	weight := m.Size()
@@ -29,8 +37,8 @@ func (h *Hand) Take(ctx context.Context, m *Message) {
 		h.mu.Lock()
 		if h.bytes+needed <= MostInHand || ctx.Err() != nil {
 			h.bytes += weight
-			m.hand = h
-			m.weight.Store(int64(weight))
+			m.place.hand = h
+			m.place.weight.Store(int64(weight))
 			h.mu.Unlock()
 			return
 		}
@@ -45,16 +53,16 @@ func (h *Hand) Take(ctx context.Context, m *Message) {
 
 // LeaveHand records that a message is settled, returned or lost. It may be called again.
 func (m *Message) LeaveHand() {
-	weight := int(m.weight.Swap(0))
+	weight := int(m.place.weight.Swap(0))
 	if weight == 0 {
 		return
 	}
-	m.hand.mu.Lock()
-	defer m.hand.mu.Unlock()
-	m.hand.bytes -= weight
-	if m.hand.freed != nil {
-		close(m.hand.freed)
-		m.hand.freed = nil
+	m.place.hand.mu.Lock()
+	defer m.place.hand.mu.Unlock()
+	m.place.hand.bytes -= weight
+	if m.place.hand.freed != nil {
+		close(m.place.hand.freed)
+		m.place.hand.freed = nil
 	}
 }
 

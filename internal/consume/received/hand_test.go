@@ -12,7 +12,7 @@ import (
 func TestHand(t *testing.T) {
 	t.Parallel()
 	h := new(Hand)
-	first, second := &Message{Bytes: MostInHand}, &Message{Bytes: 1000}
+	first, second := &Message{place: place{bytes: MostInHand}}, &Message{place: place{bytes: 1000}}
 	h.Take(t.Context(), first) // larger than the bound with what a message takes
 	taken := make(chan struct{})
 	go func() {
@@ -33,7 +33,7 @@ func TestHand(t *testing.T) {
 	}
 	second.LeaveHand()
 	testkit.Equal(t, h.Held(), 0, "bytes in hand")
-	small, large := &Message{Bytes: MostInHand/2 - MessageBytes}, &Message{Bytes: 2 * MostInHand}
+	small, large := &Message{place: place{bytes: MostInHand/2 - MessageBytes}}, &Message{place: place{bytes: 2 * MostInHand}}
 	h.Take(t.Context(), small)
 	patient := testkit.Context(t)
 	h.Take(patient, large) // small messages that never leave all of the hand do not keep it out
@@ -43,6 +43,6 @@ func TestHand(t *testing.T) {
 	large.LeaveHand()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	h.Take(ended, &Message{Bytes: MostInHand})
-	h.Take(ended, &Message{Bytes: MostInHand}) // does not wait
+	h.Take(ended, &Message{place: place{bytes: MostInHand}})
+	h.Take(ended, &Message{place: place{bytes: MostInHand}}) // does not wait
 }

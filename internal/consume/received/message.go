@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -13,9 +12,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/messagesize"
-	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
@@ -50,7 +47,7 @@ type PullRequest struct {
 
 // Message is a stored message that this worker received. It is kept small: objects of more than 512 bytes cost the garbage collector more.
 type Message struct {
-	*nats.Msg
+	Content
 	Span     *tracing.Span     // of its event; nil: no span
 	Untraced bool              // no span yet; one is started only if the event is admitted
 	Meta     *nats.MsgMetadata // where it is stored, and how it was delivered; NumPending: undelivered messages of its source at that time
@@ -58,10 +55,15 @@ type Message struct {
 	About    About
 	From     *PullRequest
 	Entry    *room.Entry // origin of the event, and what it waited for; not nil
-	Bytes    int         // bytes of the subject, the headers and the body
 	Decoded  *Decoded    // result of bodies; nil: not decoded
-	hand     *Hand
-	weight   atomic.Int64 // bytes that count in hand; 0: the message is not in hand
+	place    place       // in the hand
+}
+
+// Content is a message as its stream delivers it.
+type Content struct {
+	Subject string // on which it is stored: in the room not that of its producer
+	Header  nats.Header
+	Data    []byte
 }
 
 // About is what is known of a message's event, beside its entry.
@@ -79,6 +81,7 @@ type About struct {
 type Lease struct {
 	mu       sync.Mutex
 	deadline time.Time
+	reply    string // the subject for what extends it, and for the acknowledgement
 }
 
 // Decoded is the result of decoding a message.
@@ -114,12 +117,12 @@ func NewMessage(msg *nats.Msg, by *PullRequest, ackWait time.Duration) (*Message
 		}
 	}
 	return &Message{
-		Msg:   msg,
-		Meta:  meta,
-		Lease: Lease{deadline: by.Asked.Add(ackWait)},
-		From:  by,
-		Entry: &entry,
-		Bytes: messagesize.Of(msg.Subject, msg.Header, len(msg.Data)) + headerBytes*len(msg.Header),
+		Content: Content{Subject: msg.Subject, Header: msg.Header, Data: msg.Data},
+		Meta:    meta,
+		Lease:   Lease{deadline: by.Asked.Add(ackWait), reply: msg.Reply},
+		From:    by,
+		Entry:   &entry,
+		place:   place{bytes: messagesize.Of(msg.Subject, msg.Header, len(msg.Data)) + headerBytes*len(msg.Header)},
 	}, nil
 }
 
@@ -127,13 +130,16 @@ func NewMessage(msg *nats.Msg, by *PullRequest, ackWait time.Duration) (*Message
 func (m *Message) Consumer() string { return m.Meta.Consumer }
 
 // Reply returns the subject for acknowledgements of the message.
-func (m *Message) Reply() string { return m.Msg.Reply }
+func (m *Message) Reply() string { return m.Lease.reply }
 
 // Sequence returns the message's sequence in its stream.
 func (m *Message) Sequence() uint64 { return m.Meta.Sequence.Stream }
 
+// Length returns the bytes of the subject, the headers and the body.
+func (m *Message) Length() int { return m.place.bytes }
+
 // Size returns roughly how many bytes the message takes in memory.
-func (m *Message) Size() int { return MessageBytes + m.Bytes }
+func (m *Message) Size() int { return MessageBytes + m.place.bytes }
 
 // TitleOf returns the title of the event of a message. An event without a title has the first line of its text.
 func TitleOf(m *Message) string {
@@ -219,14 +225,4 @@ func (m *Message) Traced(attributes ...any) []any {
 		return append(attributes, "trace_id", id)
 	}
 	return attributes
-}
-
-// AppendKey appends the state of the key of a message's event, if the event has a key.
-func (m *Message) AppendKey(keys []summary.Key) []summary.Key {
-	if m.About.Pair == "" {
-		return keys
-	}
-	return append(keys, summary.Key{
-		Name: plain.Line(m.About.Pair), At: m.Entry.Origin.Stored, Firing: !m.About.Resolves, Title: plain.Title(TitleOf(m)),
-	})
 }

@@ -114,7 +114,7 @@ func (t *Template) execute(data any, mention markup) (layout, error) {
 	if err := t.parsed.Execute(&result, data); err != nil {
 		return layout{}, withoutPrefix(err)
 	}
-	l, err := parseLayout(result.Bytes())
+	l, err := parseLayout(result.text.Bytes())
 	if err != nil {
 		return layout{}, err
 	}
@@ -135,17 +135,17 @@ func (t *Template) allows(token string, mention markup) bool {
 
 // boundedBuffer takes at most maxResult bytes of a template, until its deadline.
 type boundedBuffer struct {
-	bytes.Buffer
+	text     bytes.Buffer
 	template string
 	deadline time.Time // zero: none
 }
 
 func (b *boundedBuffer) Write(p []byte) (int, error) {
-	if b.Len()+len(p) > maxResult {
+	if b.text.Len()+len(p) > maxResult {
 		return 0, fmt.Errorf("the result of %q is longer than %d bytes", b.template, maxResult)
 	}
 	if !b.deadline.IsZero() && time.Now().After(b.deadline) {
 		return 0, fmt.Errorf("the execution of %q took longer than %v", b.template, maxTime)
 	}
-	return b.Buffer.Write(p)
+	return b.text.Write(p)
 }
