@@ -789,6 +789,14 @@ var ofConsume = []mutant{
 		test: "./internal/consume -run ^TestResolvedIsStoredFirst$",
 	},
 	{
+		name: "update-removed-from-a-worker",
+		bug:  "A newer update that is due takes the place of one that a worker has, and the server counts messages of other workers as acknowledged.",
+		file: "internal/consume/update/updater.go",
+		old:  `if _, isSchedule := room.DueAt(toStore.Header); isSchedule {`,
+		new:  `if true {`,
+		test: "./internal/consume -run ^TestNewStateBesideADeliveredOne$",
+	},
+	{
 		name: "update-refused-for-good",
 		bug:  "A resolved event whose update found no place in the room is acknowledged, and its message says firing for ever.",
 		file: "internal/consume/way.go",
