@@ -29,7 +29,7 @@ func (d *deployment) announceOther() (stop func()) {
 // TestOtherLayout starts workers beside a worker of another layout, and after it has gone.
 func TestOtherLayout(t *testing.T) {
 	t.Parallel()
-	const own = "2"
+	const own = "3"
 	d := newDeployment(t)
 	d.startReady("first").stop()
 	testkit.Equal(t, d.redis.CLI("GET", "{notifier}:layout"), own, "layout in redis")
