@@ -43,7 +43,7 @@ type plan struct {
 	rules     *store.Rules       // by which it was denied, or older ones; nil: the event is to leave its queues and its pair, and to end
 }
 
-// NewPlanner returns a planner that does not run yet. It tells recounts of the first levels whose events wait.
+// NewPlanner returns a planner that does not run yet. It has recounts look at the first levels whose events wait.
 func NewPlanner(throttle Delayer, mover *Mover, recounts *stay.Recounter, pool *stage.Pool) *Planner {
 	return &Planner{
 		throttle: throttle, clock: &mover.streams.Clock, refusals: mover.refusals, mover: mover, settler: mover.settler, recounts: recounts, pool: pool,

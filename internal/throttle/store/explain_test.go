@@ -131,8 +131,8 @@ func TestExplainNamesOneDenial(t *testing.T) {
 	testkit.Equal(t, e.Muted == nil && e.Denial != nil, true, "the limit alone denies a critical event")
 }
 
-// TestExplainTellsOfFolds wants a folded event to be told from a delivered one, with its number, until its record expires.
-func TestExplainTellsOfFolds(t *testing.T) {
+// TestExplainReportsFolds reports a folded event as folded, not as delivered, with its number, until its record expires.
+func TestExplainReportsFolds(t *testing.T) {
 	t.Parallel()
 	k := startPairKit(t)
 	k.fire(folding("first", 1), "r")
