@@ -820,7 +820,7 @@ var ofConsume = []mutant{
 		bug:  "An event that somebody else is delivering is acknowledged, and lost if they fail.",
 		file: "internal/consume/decide.go",
 		old:  `d.settler.Nak(c.Message, decision.Wait+stage.Jitter(50*time.Millisecond))`,
-		new:  `d.settler.Settle(outcome.Settlement{Message: c.Message, Outcome: "duplicate"})`,
+		new:  `d.settler.Settle(outcome.Settlement{Message: c.Message, Outcome: "duplicate", Refused: time.Second.String()})`,
 		test: "./internal/consume -run ^TestUndecided$",
 	},
 	{
