@@ -189,7 +189,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	watching.Go(func() { w.watcher.KeepRemoving(keeping) })
 	watching.Go(func() { w.recounts.Run(keeping) })
 	watching.Go(func() { w.recounts.KeepAdvancing(keeping) })
-	watching.Go(func() { w.mover.WatchLimits(keeping) })
+	watching.Go(func() { w.decider.intake.replans.Watch(keeping) })
 	w.settler.Stays.Start()
 	w.letters.Start(working)
 	w.mover.Start()

@@ -1,8 +1,8 @@
 -- resolve.lua: gives the pairs to the resolved events that end them, and leases these events. They take no slots.
 --
 -- A resolved event waits while a firing event of its pair is being delivered. From an open pair it takes the messages of the events
--- that were stored before it or, if there are none, of the first one that was stored up to two seconds later. The pair stays open for the remaining messages. The records of
--- these firing events are renewed, so a late repetition is a duplicate.
+-- that were stored before it or, if there are none, of the first one that was stored up to two seconds later. The pair stays open for the
+-- remaining messages. The records of these firing events are renewed, so a late repetition is a duplicate.
 --
 -- A resolved event of a flapping key is folded into the newest message instead, and the pair stays open. The report that such a key is steady
 -- asks here too. If the key is resolved, the report takes the pair as a resolved event does. Otherwise it gets copies of all messages, because

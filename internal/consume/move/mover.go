@@ -71,9 +71,6 @@ func NewMover(o Options) *Mover {
 // Failing returns why the event that was last to be stored was not; nil if it was.
 func (m *Mover) Failing() error { return m.answers.storing.Failing() }
 
-// WatchLimits has waiting events planned anew whenever this worker has other limits, until the context ends.
-func (m *Mover) WatchLimits(ctx context.Context) { m.replans.watch(ctx) }
-
 // roomAnswers knows whether the room answers.
 type roomAnswers struct {
 	storing  *oplog.Condition

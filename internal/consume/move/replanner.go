@@ -63,8 +63,8 @@ const (
 	reachedWithin = time.Minute
 )
 
-// watch requests new plans whenever this worker has other limits, until the context ends.
-func (r *Replanner) watch(ctx context.Context) {
+// Watch requests new plans whenever this worker has other limits, until the context ends.
+func (r *Replanner) Watch(ctx context.Context) {
 	if !r.on {
 		return
 	}
