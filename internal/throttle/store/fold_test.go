@@ -240,3 +240,25 @@ func TestFoldedRecordsExpire(t *testing.T) {
 		testkit.AtMost(t, k.client.ZCard(t.Context(), key).Val(), 41, "members of %s, those of the last rounds only", key)
 	}
 }
+
+// TestFoldedEventIsNotBeingDelivered folds an event whose first delivery was taken back. In both stores, other events of the key do not wait for a
+// later message with its ID, which is about another key.
+func TestFoldedEventIsNotBeingDelivered(t *testing.T) {
+	t.Parallel()
+	settings := pairSettings(t)
+	inMemory := newMemorySubject(t, settings)
+	inMemory.Store.(*Memory).KeepPairs()
+	_, client := startRedis(t)
+	for _, s := range []*subject{inMemory, newRedisSubject(t, client, settings)} {
+		posted := s.admit(folding("first", 1))[0]
+		posted.Receipt = "r"
+		s.finish(posted)
+		second := folding("second", 1)
+		second.Fold.Within, second.Fold.Counts = 0, true
+		s.refund(true, s.admit(second)...)
+		s.want(Folded, folding("second", 1))
+		s.clock.Advance(testRetention + time.Second)
+		s.admit(request("second", "a").inMessage(2).ofPair("cpu"))
+		s.want(Admitted, folding("third", 2))
+	}
+}

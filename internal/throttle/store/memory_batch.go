@@ -76,6 +76,7 @@ func (b *memoryBatch) fold(request Request, name string, version int64) (answer 
 		newest := pair.messages[len(pair.messages)-1]
 		fits := flaps || newest.posted > b.now-request.Fold.Within.Microseconds()
 		if newest.receipt != "" && newest.severity >= request.Fold.Severity && fits {
+			m.pairs.endDelivery(request.Pair, name, b.now)
 			return m.records.folded(name, version, b.now, m.pairs.foldInto(pair, request, b.now, flaps)), true
 		}
 	}

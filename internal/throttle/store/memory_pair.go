@@ -90,9 +90,14 @@ func (p *memoryPairs) settle(lease Lease, now int64) {
 		messages = slices.Delete(messages, 1, 2)
 	}
 	p.byField[field] = memoryPair{messages: messages, expires: now + p.ttl.Microseconds()}
-	if deliveries := p.deliveries(field, now); deliveries[message.eventKey] != 0 {
-		delete(deliveries, message.eventKey)
-		p.underWay[field] = memoryDeliveries{deliveries, now + p.ttl.Microseconds()}
+	p.endDelivery(field, message.eventKey, now)
+}
+
+// endDelivery removes an event from the events of a pair that are being delivered.
+func (p *memoryPairs) endDelivery(pair, eventKey string, now int64) {
+	if deliveries := p.deliveries(pair, now); deliveries[eventKey] != 0 {
+		delete(deliveries, eventKey)
+		p.underWay[pair] = memoryDeliveries{deliveries, now + p.ttl.Microseconds()}
 	}
 }
 
