@@ -151,6 +151,7 @@ type fakeGrant struct {
 	extend  func() bool                   // result of Extend; nil: true
 	begin   func() (held bool, err error) // called by SetWaiting at the end of a wait; nil: held
 	waits   atomic.Bool                   // set by SetWaiting
+	waited  atomic.Bool                   // it has been set to true
 	refund  func()                        // called by Refund
 	owed    chan struct{}                 // result of Finish and Refund
 	release func(inDoubt bool)            // called by Release
@@ -201,6 +202,7 @@ func (g *fakeGrant) Extend(ctx context.Context) bool {
 // SetWaiting is not logged: most tests do not decide how long a delivery waits.
 func (g *fakeGrant) SetWaiting(_ context.Context, waits bool) (held bool, err error) {
 	g.waits.Store(waits)
+	g.waited.CompareAndSwap(false, waits)
 	if waits || g.begin == nil {
 		return true, nil
 	}

@@ -83,7 +83,7 @@ func TestWaitForThePost(t *testing.T) {
 		}
 		f.event("payments", "order-1")
 		f.start(func(o *setup) { o.client.AckWait, o.SendTimeout = ackWait, ackWait/4 })
-		f.eventually("Redis knows of the wait", grant.waits.Load)
+		f.eventually("Redis knows of the wait", grant.waited.Load)
 		f.awaitSettled(1)
 		history := slices.DeleteFunc(f.calls.about("order-1"), func(call string) bool {
 			refused := !test.held && test.err == nil && call == "refund" // by Redis, since another has the grant
