@@ -43,7 +43,7 @@ func (h *History) report(tallies map[string]*tally, total tally) Report {
 	for _, counted := range tallies {
 		r.Paths = append(r.Paths, counted.path())
 	}
-	slices.SortFunc(r.Paths, func(a, b Path) int {
+	slices.SortStableFunc(r.Paths, func(a, b Path) int {
 		return cmp.Or(cmp.Compare(b.Seen, a.Seen), cmp.Compare(a.Category, b.Category))
 	})
 	if len(h.events) > 0 {

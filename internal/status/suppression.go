@@ -144,7 +144,7 @@ func (s *Suppression) Now() []Suppressed {
 // byFirstLevel sorts by drops, in descending order, with the largest entry of each first level before all other entries. Readers see the first
 // few entries, so the categories of one first level cannot hide another first level.
 func byFirstLevel(all []Suppressed) []Suppressed {
-	slices.SortFunc(all, func(a, b Suppressed) int {
+	slices.SortStableFunc(all, func(a, b Suppressed) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Category, b.Category), strings.Compare(a.Level, b.Level))
 	})
 	var largest, rest []Suppressed

@@ -221,7 +221,7 @@ func (c *Counter) take() (drops []Counts, round int64) {
 			}
 			d.Groups = append(d.Groups, group)
 		}
-		slices.SortFunc(d.Groups, func(a, b Group) int { return cmp.Compare(a.Name, b.Name) })
+		slices.SortStableFunc(d.Groups, func(a, b Group) int { return cmp.Compare(a.Name, b.Name) })
 		drops = append(drops, d)
 	}
 	return drops, round

@@ -64,7 +64,7 @@ func (d *Digest) ofMute(name, keys string) error {
 			d.Mute.Firing = append(d.Mute.Firing, Key{Name: values[2], Title: values[3], At: time.UnixMicro(at), Firing: true})
 		}
 	}
-	slices.SortFunc(d.Mute.Firing, func(a, b Key) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Name, b.Name)) })
+	slices.SortStableFunc(d.Mute.Firing, func(a, b Key) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Name, b.Name)) })
 	return nil
 }
 

@@ -342,7 +342,7 @@ func (a *asking) addTotals() {
 		total.Count = n
 		a.answer.Totals = append(a.answer.Totals, total)
 	}
-	slices.SortFunc(a.answer.Totals, func(x, y Total) int {
+	slices.SortStableFunc(a.answer.Totals, func(x, y Total) int {
 		return cmp.Or(y.Count-x.Count, strings.Compare(x.What(), y.What()))
 	})
 }
