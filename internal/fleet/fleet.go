@@ -2,8 +2,9 @@
 //
 // Each instance announces itself as a NATS micro service named "notifier", so `nats micro ls` shows it. Every few
 // seconds it counts the instances of its deployment that answer. While Redis is unavailable, the limits are divided by that number. It rises at
-// once, and falls when three counts agree: right after a reconnect, other instances may still be without a connection. While NATS does not answer,
-// the last number stays. [Fleet.Alive] may be called at any time by any goroutine.
+// once, and falls when three counts agree: right after a reconnect, other instances may still be without a connection. An instance that ends in
+// order says goodbye, and is not counted from then on. While NATS does not answer, the last number stays. [Fleet.Alive] may be called at any time
+// by any goroutine.
 //
 // The announcement has a hash of the settings that all instances must share. An instance that sees another hash calls
 // Options.Compared. The endpoint "status" of the service answers with the instance's report, which fits into NATS' max_payload; [Ask] collects the
@@ -19,6 +20,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -66,8 +68,11 @@ type Fleet struct {
 	conn    *nats.Conn
 	service micro.Service
 	alive   atomic.Int64
-	counts  [agreeing]int64 // the latest counts; only Watch uses them
-	mixed   atomic.Bool     // an instance of another layout was seen
+	mixed   atomic.Bool // an instance of another layout was seen
+
+	mu     sync.Mutex
+	counts [agreeing][]string // the instances of the latest counts, the newest count first; nil before a count was answered
+	left   map[string]int     // for how many further counts an instance that said goodbye is ignored
 }
 
 // Keys of a service's metadata.
@@ -82,6 +87,13 @@ const failedReport = "500"
 
 // aliveHeader has the number of instances that are alive, as the instance that answers has counted them.
 const aliveHeader = "Notifier-Alive"
+
+// leavingHeader has the instance that says goodbye, in a message to StatusSubject that names no deployment: instances of older versions ignore it.
+const leavingHeader = "Notifier-Leaving"
+
+// goodbyeHolds is for how many counts a goodbye holds: an instance may have answered the count that is under way before it left. A goodbye that
+// another program forged is then forgotten, because the instance answers the next count.
+const goodbyeHolds = 2
 
 // headersSize bounds the bytes of the headers of a report, which count towards max_payload.
 const headersSize = 64
@@ -103,7 +115,7 @@ func Join(conn *nats.Conn, o Options) (*Fleet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("announcing the micro service %q: %w", serviceName, err)
 	}
-	f := &Fleet{o: o, conn: conn, service: service}
+	f := &Fleet{o: o, conn: conn, service: service, left: make(map[string]int)}
 	f.alive.Store(1)
 	if err := f.addStatus(); err != nil {
 		f.Leave()
@@ -116,6 +128,10 @@ func Join(conn *nats.Conn, o Options) (*Fleet, error) {
 func (f *Fleet) addStatus() error {
 	reporting := oplog.NewCondition(f.o.Logger, "cannot report the status", "status is reported again")
 	answer := func(request micro.Request) {
+		if left := request.Headers().Get(leavingHeader); left != "" {
+			f.forget(left)
+			return
+		}
 		if string(request.Data()) != f.o.Deployment {
 			return
 		}
@@ -140,7 +156,7 @@ func (f *Fleet) report(request micro.Request) error {
 	return request.Respond(report, alive)
 }
 
-// Alive returns the largest number of instances that answered one of the latest counts, including this one.
+// Alive returns the largest number of instances that answered one of the latest counts and have not left since, including this one.
 func (f *Fleet) Alive() int { return int(f.alive.Load()) }
 
 // Watch counts again and again until the context ends.
@@ -157,8 +173,12 @@ func (f *Fleet) Watch(ctx context.Context) {
 	}
 }
 
-// Leave withdraws the announcement.
+// Leave says goodbye, and withdraws the announcement. Other instances get the goodbye before this instance stops answering, so nobody waits for
+// its report.
 func (f *Fleet) Leave() {
+	goodbye := nats.NewMsg(StatusSubject)
+	goodbye.Header.Set(leavingHeader, f.service.Info().ID)
+	_ = f.conn.PublishMsg(goodbye) // without it, other instances count this one until their counts agree
 	if err := f.service.Stop(); err != nil && !f.conn.IsClosed() {
 		f.o.Logger.Debug("the micro service did not stop cleanly", "error", err)
 	}
@@ -198,8 +218,9 @@ func Members(ctx context.Context, conn *nats.Conn, deployment string) ([]Member,
 // count counts the live instances. If not even this instance answers, the last number stays.
 func (f *Fleet) count(ctx context.Context) {
 	members, _ := Members(ctx, f.conn, f.o.Deployment)
-	differing := 0
+	differing, answering := 0, make([]string, 0, len(members))
 	for _, m := range members {
+		answering = append(answering, m.Instance)
 		if m.Settings != "" && f.o.Settings != "" && m.Settings != f.o.Settings {
 			differing++
 		}
@@ -210,15 +231,51 @@ func (f *Fleet) count(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	if len(members) > 0 {
+	if f.note(answering) {
+		f.o.Compared(ctx, len(members), differing)
+	}
+}
+
+// note records the instances that answered a count. It reports whether any count was answered.
+func (f *Fleet) note(answering []string) (counted bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(answering) > 0 {
 		copy(f.counts[1:], f.counts[:])
-		f.counts[0] = int64(len(members))
-		if alive := slices.Max(f.counts[:]); alive != f.alive.Swap(alive) {
-			f.o.Logger.Info("number of instances has changed", "instances", alive)
+		f.counts[0] = slices.DeleteFunc(answering, func(instance string) bool { return f.left[instance] > 0 })
+		f.setAlive()
+	}
+	for instance := range f.left {
+		if f.left[instance]--; f.left[instance] == 0 {
+			delete(f.left, instance)
 		}
 	}
-	if f.counts[0] > 0 {
-		f.o.Compared(ctx, len(members), differing)
+	return f.counts[0] != nil
+}
+
+// forget removes an instance that said goodbye from the counts. An instance does not forget itself.
+func (f *Fleet) forget(instance string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if instance == f.service.Info().ID {
+		return
+	}
+	for i, count := range f.counts {
+		if at := slices.Index(count, instance); at >= 0 {
+			f.counts[i], f.left[instance] = slices.Delete(count, at, at+1), goodbyeHolds
+		}
+	}
+	f.setAlive()
+}
+
+// setAlive sets the number of live instances. The caller holds the lock.
+func (f *Fleet) setAlive() {
+	alive := int64(1)
+	for _, count := range f.counts {
+		alive = max(alive, int64(len(count)))
+	}
+	if alive != f.alive.Swap(alive) {
+		f.o.Logger.Info("number of instances has changed", "instances", alive)
 	}
 }
 

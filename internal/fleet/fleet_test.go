@@ -73,14 +73,33 @@ func TestInstancesCountEachOther(t *testing.T) {
 		m.log.WantCount(t, 1, "number of instances has changed")
 	}
 	third.Leave()
-	third.flush(t)
+	for _, m := range []member{first, second} {
+		testkit.Eventually(t, "the instance that has left is not counted", func() bool { return m.Alive() == 2 })
+	}
+	second.conn.Close() // as by a crash
 	for range agreeing - 1 {
 		first.count(t.Context())
-		testkit.Equal(t, first.Alive(), 3, "instances until the counts agree")
+		testkit.Equal(t, first.Alive(), 2, "instances until the counts agree")
 	}
-	first.requireCount(t, 2)
-	second.conn.Close() // as by a crash
 	first.requireCount(t, 1)
+}
+
+// An instance may answer a count and say goodbye before the count ends. A goodbye that another program forged holds for two counts.
+func TestGoodbyeDuringACount(t *testing.T) {
+	t.Parallel()
+	n := servertest.StartNATS(t)
+	first, second := join(t, n.URL, Options{}), join(t, n.URL, Options{})
+	first.requireCount(t, 2)
+	answering := []string{first.service.Info().ID, second.service.Info().ID}
+	first.forget(answering[1])
+	for range goodbyeHolds {
+		first.note(slices.Clone(answering))
+		testkit.Equal(t, first.Alive(), 1, "instances after a goodbye")
+	}
+	first.note(slices.Clone(answering))
+	testkit.Equal(t, first.Alive(), 2, "instances after a goodbye of an instance that still answers")
+	first.forget(answering[0])
+	testkit.Equal(t, first.Alive(), 2, "instances after a goodbye in the own name")
 }
 
 func TestOtherDeployment(t *testing.T) {
@@ -228,6 +247,19 @@ func TestReportsThatAreLate(t *testing.T) {
 	reports, err := Ask(t.Context(), asker, "of a test")
 	testkit.Equal(t, len(reports), 1, "reports beside the one that is missing")
 	testkit.Contains(t, "error", fmt.Sprint(err), "1 of the 2 workers that were alive a moment ago did not report in time")
+}
+
+// Nobody waits for the report of an instance that has left.
+func TestReportsWithoutThoseThatLeft(t *testing.T) {
+	t.Parallel()
+	n := servertest.StartNATS(t)
+	asker := servertest.Connect(t, n.URL)
+	report := func(string, int64) ([]byte, error) { return []byte(`"report"`), nil }
+	first, second := join(t, n.URL, Options{Report: report}), join(t, n.URL, Options{Report: report})
+	first.requireCount(t, 2)
+	second.Leave()
+	second.flush(t)
+	testkit.Equal(t, len(testkit.Must(Ask(t.Context(), asker, "of a test"))(t)), 1, "reports")
 }
 
 // A report may have as many bytes as NATS takes with its headers. An instance that cannot report logs it once, and its answer is an error.
