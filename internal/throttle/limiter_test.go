@@ -149,10 +149,10 @@ func TestLimiterUsageMetrics(t *testing.T) {
 	check(map[string]int{limits.LevelGlobal: 21, limits.LevelCategory: 3, "a.b": 3, "off": 0, "c.*": 2})
 	server.CLI("FLUSHDB")
 	check(map[string]int{limits.LevelGlobal: 0, limits.LevelCategory: 0, "a.b": 0, "off": 0, "c.*": 0})
-	testkit.Equal(t, len(limiter.usage.touched.values), 5, "categories that have just become free")
+	testkit.Equal(t, len(limiter.usage.tracked.values), 5, "categories that have just become free")
 	limiter.passFreeKept()
 	testkit.NoError(t, limiter.usage.refresh(t.Context()))
-	testkit.EqualSlices(t, slices.Collect(maps.Keys(limiter.usage.touched.values)), []string{"none"}, "categories tracked without slots")
+	testkit.EqualSlices(t, slices.Collect(maps.Keys(limiter.usage.tracked.values)), []string{"none"}, "categories tracked without slots")
 	testkit.EqualMaps(t, limiter.metrics.size.All(), sizes, "sizes")
 
 	// Usage read for replaced limits is not shown.

@@ -79,7 +79,7 @@ func NewLimiter(o LimiterOptions) *Limiter {
 	l.outage = newOutage(&o, l.denials, l.unpaired)
 	l.staleness = newStaleness(&o, l.outage)
 	l.Mutes = &Mutes{&o, l.staleness, new(pastMutes)}
-	l.usage = newUsage(o.Redis, l.outage, l.full, o.UsageMetrics)
+	l.usage = newUsage(&o, l.outage, l.full)
 	mirror := &mirror{memory: memory, denials: l.denials, metrics: o.Metrics}
 	replay := &replay{o: &o, mirror: mirror, logOnce: logOnce}
 	l.recovery = &recovery{o: &o, outage: l.outage, staleness: l.staleness, replay: replay, usage: l.usage}

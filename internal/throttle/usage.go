@@ -17,8 +17,11 @@ const (
 	// usageEvery is how often the usage metrics are read from the logs.
 	usageEvery = time.Second
 
-	// usesKept is how long cached usage is valid: normally until the usage metrics are read again.
+	// usesKept is how long cached usage of a category is valid.
 	usesKept = 2 * usageEvery
+
+	// mostPieces bounds the pieces in which the tracked categories are read, and so the age of a reading in seconds.
+	mostPieces = 15
 
 	// freeKept is how long a category is tracked after its last slot is free. Reports show for a minute what was dropped, and so that it has slots
 	// again.
@@ -38,21 +41,30 @@ type UsageMetrics interface {
 
 // Usage answers how full the limits are, and whether the failure policy counts instead of Redis. It also updates notifier_limit_used and
 // notifier_limit_size, and exports the usage of a level only after it has read one of the level's nodes. It is safe for concurrent use.
+//
+// Each second an instance reads the root, the categories that were evaluated since their last reading, and the categories with a full limit whose
+// next slot has opened. It reads the other tracked categories in pieces, one piece a second. There are as many pieces as live instances, up to
+// mostPieces, so all instances together cost Redis about as much as one.
 type Usage struct {
-	redis   *store.Redis
+	o       *LimiterOptions
 	outage  *outage
 	full    *fullLimits
-	metrics UsageMetrics
 	uses    *expiring.Map[usesKey, []limits.Use] // of the limits on a category's path
 	adopted chan struct{}                        // has an element when new limits are in force whose use was not read
 
-	recalled atomic.Bool // touched has the categories of events that were delivered before the start
+	recalled atomic.Bool // tracked has the categories of events that were delivered before the start
 
 	mu      sync.Mutex
 	tree    *store.Routes
-	known   map[string]bool   // levels with a node that was read
-	touched byPath[time.Time] // when categories were last evaluated, recalled or seen with slots in use, until freeKept has passed
-	latest  []limits.Use      // as read last; nil: not read with the tree in force, or not since the last failure
+	known   map[string]bool         // levels with a node that was read
+	tracked byPath[activity]        // categories, until freeKept has passed
+	latest  map[string][]limits.Use // as read last, by the path of a node; nil: not read with the tree in force, or not since the last failure
+}
+
+// activity is what is known of a tracked category.
+type activity struct {
+	busy time.Time // when it was last evaluated, recalled or seen with slots in use
+	read time.Time // when its use was last asked for; zero: never
 }
 
 // usesKey is a category in the limits of one moment.
@@ -61,13 +73,13 @@ type usesKey struct {
 	category string
 }
 
-func newUsage(redis *store.Redis, outage *outage, full *fullLimits, metrics UsageMetrics) *Usage {
+func newUsage(o *LimiterOptions, outage *outage, full *fullLimits) *Usage {
 	u := &Usage{
-		redis: redis, outage: outage, full: full, metrics: metrics,
+		o: o, outage: outage, full: full,
 		uses: expiring.New[usesKey, []limits.Use](maxPaths, time.Now), adopted: make(chan struct{}, 1),
-		known: make(map[string]bool), touched: newByPath[time.Time](),
+		known: make(map[string]bool), tracked: newByPath[activity](),
 	}
-	u.adopt(redis.Rules())
+	u.adopt(o.Redis.Rules())
 	return u
 }
 
@@ -78,12 +90,12 @@ func (u *Usage) adopt(rules *store.Rules) {
 	u.tree = rules.InForce
 	u.latest = nil
 	// This also ends the series of levels that are gone. For readings that are still under way for them, see show.
-	u.metrics.Levels(namesOf(rules.Tree.Levels()), namesOf(rules.Shadow.Levels()))
+	u.o.UsageMetrics.Levels(namesOf(rules.Tree.Levels()), namesOf(rules.Shadow.Levels()))
 	known := u.known
 	u.known = make(map[string]bool, len(known))
 	for _, level := range rules.Tree.Levels() {
 		u.known[level.Level] = known[level.Level]
-		u.metrics.LimitSize(level.Level, level.Limits[0].Capacity())
+		u.o.UsageMetrics.LimitSize(level.Level, level.Limits[0].Capacity())
 	}
 }
 
@@ -99,7 +111,7 @@ func namesOf(levels []limits.Node) []string {
 func (u *Usage) touch(category string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.touched.put(category, time.Now())
+	u.tracked.put(category, activity{time.Now(), u.tracked.values[category].read})
 }
 
 // refresh exports, for each rule, the fullest limit of its nodes. It always calls Redis, so that an idle worker notices when Redis is
@@ -109,13 +121,13 @@ func (u *Usage) refresh(ctx context.Context) error {
 		return err
 	}
 	asked := time.Now()
-	tree, nodes, categories := u.nodes()
+	tree, nodes, categories := u.due(asked)
 	if len(nodes) == 0 {
-		if err := u.redis.Probe(ctx); err != nil {
+		if err := u.o.Redis.Probe(ctx); err != nil {
 			return err
 		}
 	}
-	uses, err := u.redis.Readings.Uses(ctx, nodes)
+	uses, err := u.o.Redis.Readings.Uses(ctx, nodes)
 	if err != nil {
 		return err
 	}
@@ -124,7 +136,7 @@ func (u *Usage) refresh(ctx context.Context) error {
 	for _, category := range categories {
 		u.learn(category, asked, tree, byPath)
 	}
-	u.forgetIdle(asked, tree, categories, byPath)
+	u.forgetIdle(asked, tree, categories)
 	return nil
 }
 
@@ -133,7 +145,7 @@ func (u *Usage) unread() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.latest = nil
-	u.metrics.LimitsUnread()
+	u.o.UsageMetrics.LimitsUnread()
 }
 
 // recall tracks, once, the categories of the events that were delivered before this instance started.
@@ -141,7 +153,7 @@ func (u *Usage) recall(ctx context.Context) error {
 	if u.recalled.Load() {
 		return nil
 	}
-	categories, err := u.redis.Readings.Delivered(ctx, recalledEvents)
+	categories, err := u.o.Redis.Readings.Delivered(ctx, recalledEvents)
 	if err != nil {
 		return err
 	}
@@ -152,12 +164,24 @@ func (u *Usage) recall(ctx context.Context) error {
 	return nil
 }
 
-// nodes lists the root and the nodes of the touched categories, each once, in the tree in force.
-func (u *Usage) nodes() (tree *store.Routes, nodes []limits.Node, categories []string) {
+// due lists the categories to read at a time, and the root and the nodes of these categories, each once, in the tree in force.
+func (u *Usage) due(now time.Time) (tree *store.Routes, nodes []limits.Node, categories []string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	tree = u.tree
-	nodes, categories = slices.Clone(tree.Path("")), slices.Collect(maps.Keys(u.touched.values))
+	tree, nodes = u.tree, slices.Clone(u.tree.Path(""))
+	all := slices.SortedFunc(maps.Keys(u.tracked.values), func(a, b string) int {
+		return u.tracked.values[a].read.Compare(u.tracked.values[b].read)
+	})
+	pieces := min(max(1, u.o.Instances()), mostPieces)
+	if u.latest == nil {
+		pieces = 1
+	}
+	piece := (len(all) + pieces - 1) / pieces
+	for i, category := range all {
+		if i < piece || u.mayHaveChanged(category, now) {
+			categories = append(categories, category)
+		}
+	}
 	seen := map[string]bool{"": true}
 	for _, category := range categories {
 		for _, node := range tree.Path(category) {
@@ -170,48 +194,73 @@ func (u *Usage) nodes() (tree *store.Routes, nodes []limits.Node, categories []s
 	return tree, nodes, categories
 }
 
-// show exports the usage of nodes, if it was read with the tree in force. A level that was read before, but has no node here, has no slots
-// in use.
+// mayHaveChanged reports whether a category was evaluated since its last reading, or whether a full limit of it has had its next slot since.
+func (u *Usage) mayHaveChanged(category string, now time.Time) bool {
+	if known := u.tracked.values[category]; known.busy.After(known.read) {
+		return true
+	}
+	hasOpened := func(use limits.Use) bool { return use.Next != nil && !use.Next.After(now) }
+	return slices.ContainsFunc(u.tree.Path(category), func(node limits.Node) bool {
+		return node.Path != "" && slices.ContainsFunc(u.latest[node.Path], hasOpened)
+	})
+}
+
+// show exports the usage of nodes, if it was read with the tree in force, and the usage of the other nodes as read before. A level that was read
+// before, but has no node here, has no slots in use.
 func (u *Usage) show(tree *store.Routes, nodes []limits.Node, uses [][]limits.Use) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.tree != tree {
 		return
 	}
-	u.latest = append([]limits.Use{}, slices.Concat(uses...)...)
-	for _, node := range nodes {
-		u.known[node.Level] = true
+	if u.latest == nil {
+		u.latest = make(map[string][]limits.Use, len(nodes))
 	}
-	for _, use := range store.FullestOf(tree.Tree, uses) {
+	for i, node := range nodes {
+		u.known[node.Level] = true
+		u.latest[node.Path] = uses[i]
+	}
+	for _, use := range store.FullestOf(tree.Tree, slices.Collect(maps.Values(u.latest))) {
 		if u.known[use.Level] {
-			u.metrics.LimitUsed(use.Level, use.Used)
-			u.metrics.LimitSize(use.Level, use.Size)
+			u.o.UsageMetrics.LimitUsed(use.Level, use.Used)
+			u.o.UsageMetrics.LimitSize(use.Level, use.Size)
 		}
 	}
 }
 
 // forgetIdle stops tracking categories that have had no slots in use below the root for freeKept, and were not evaluated for that long. While a
 // category has no limit there, its slots are not known: a live limit may count them again. Such a category is forgotten only to make room for
-// other categories, and any category without slots in use at the time asked may be forgotten for that.
-func (u *Usage) forgetIdle(asked time.Time, tree *store.Routes, categories []string, byPath map[string][]limits.Use) {
+// other categories, and any category without slots in use when it was last read may be forgotten for that. These categories were read now.
+func (u *Usage) forgetIdle(asked time.Time, tree *store.Routes, categories []string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.tree != tree {
 		return
 	}
-	isTaken := func(use limits.Use) bool { return use.Used > 0 }
-	isLimited := func(n limits.Node) bool { return n.Path != "" }
-	inUse := func(n limits.Node) bool { return isLimited(n) && slices.ContainsFunc(byPath[n.Path], isTaken) }
 	for _, category := range categories {
-		path, last := tree.Path(category), u.touched.values[category]
-		switch {
-		case !last.Before(asked):
-		case slices.ContainsFunc(path, inUse):
-			u.touched.put(category, asked)
-		case !u.touched.hasRoom(category), slices.ContainsFunc(path, isLimited) && last.Before(asked.Add(-freeKept)):
-			u.touched.remove(category)
+		if known, tracked := u.tracked.values[category]; tracked {
+			u.tracked.put(category, activity{known.busy, asked})
 		}
 	}
+	isTaken := func(use limits.Use) bool { return use.Used > 0 }
+	isLimited := func(n limits.Node) bool { return n.Path != "" }
+	inUse := func(n limits.Node) bool { return isLimited(n) && slices.ContainsFunc(u.latest[n.Path], isTaken) }
+	shown := map[string]bool{"": true}
+	for category, known := range u.tracked.values {
+		path := tree.Path(category)
+		switch {
+		case !known.busy.Before(known.read):
+		case slices.ContainsFunc(path, inUse):
+			u.tracked.put(category, activity{known.read, known.read})
+		case !u.tracked.hasRoom(category), slices.ContainsFunc(path, isLimited) && known.busy.Before(asked.Add(-freeKept)):
+			u.tracked.remove(category)
+			continue
+		}
+		for _, node := range path {
+			shown[node.Path] = true
+		}
+	}
+	maps.DeleteFunc(u.latest, func(path string, _ []limits.Use) bool { return !shown[path] })
 }
 
 // learn caches and returns the uses of the limits on a category's path, without the times of their next slots. byPath has the uses by the
@@ -242,26 +291,27 @@ func (u *Usage) PolicyActs() bool {
 	return u.outage.isPolicy(state)
 }
 
-// Latest lists the use of the limits, as of the last second, on the paths of the categories that this instance tracks. Without a reading of the
-// limits in force, as while Redis is unavailable, known is false.
+// Latest lists the use of the limits, as read last, on the paths of the categories that this instance tracks. Without a reading of the limits in
+// force, as while Redis is unavailable, known is false.
 func (u *Usage) Latest() (uses []limits.Use, known bool) {
 	u.mu.Lock()
-	latest := u.latest
-	u.mu.Unlock()
+	defer u.mu.Unlock()
 	now := time.Now()
-	for _, use := range latest {
-		if use.Next != nil && !use.Next.After(now) {
-			use.Next = nil // it has a slot by now
+	for _, ofNode := range u.latest {
+		for _, use := range ofNode {
+			if use.Next != nil && !use.Next.After(now) {
+				use.Next = nil // it has a slot by now
+			}
+			uses = append(uses, use)
 		}
-		uses = append(uses, use)
 	}
-	return uses, latest != nil
+	return uses, u.latest != nil
 }
 
 // Uses returns the use of the limits on a category's path, from the root down, as of a moment ago. It returns nil if Redis does not
 // answer.
 func (u *Usage) Uses(ctx context.Context, category string) []limits.Use {
-	asked, tree := time.Now(), u.redis.Rules().InForce
+	asked, tree := time.Now(), u.o.Redis.Rules().InForce
 	if uses, known := u.uses.Get(usesKey{tree, category}); known {
 		return uses
 	}
@@ -269,7 +319,7 @@ func (u *Usage) Uses(ctx context.Context, category string) []limits.Use {
 		return nil
 	}
 	nodes := tree.Path(category)
-	uses, err := u.redis.Readings.Uses(ctx, nodes)
+	uses, err := u.o.Redis.Readings.Uses(ctx, nodes)
 	if err != nil {
 		return nil
 	}
@@ -278,7 +328,7 @@ func (u *Usage) Uses(ctx context.Context, category string) []limits.Use {
 
 // NodeOf returns the node where the rule of a level limits a category. For a rule of each key, it is the node of the path.
 func (u *Usage) NodeOf(category, level string) (node limits.Node, found bool) {
-	for _, node := range u.redis.Rules().InForce.PathOfKey(category, "any") {
+	for _, node := range u.o.Redis.Rules().InForce.PathOfKey(category, "any") {
 		if node.Level == level {
 			node.Key = ""
 			return node, true
@@ -299,7 +349,7 @@ func (u *Usage) LimitOf(category, level string) string {
 func (u *Usage) Opens(category string) time.Time {
 	var opens time.Time
 	now := time.Now()
-	for _, key := range u.redis.Rules().InForce.Route(category, "").Keys {
+	for _, key := range u.o.Redis.Rules().InForce.Route(category, "").Keys {
 		if opensAt := u.full.opensAt(key); opensAt.After(now) && opensAt.After(opens) {
 			opens = opensAt
 		}

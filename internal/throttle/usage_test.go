@@ -3,6 +3,8 @@ package throttle
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -275,8 +277,8 @@ func TestLimiterRemembersFullLimits(t *testing.T) {
 func (k *limiterKit) passFreeKept() {
 	k.usage.mu.Lock()
 	defer k.usage.mu.Unlock()
-	for category, last := range k.usage.touched.values {
-		k.usage.touched.put(category, last.Add(-freeKept))
+	for category, known := range k.usage.tracked.values {
+		k.usage.tracked.put(category, activity{known.busy.Add(-freeKept), known.read})
 	}
 }
 
@@ -300,8 +302,51 @@ func TestLimiterReportsALimitThatBecameFree(t *testing.T) {
 	refresh(0)
 	refresh(0)
 	limiter.passFreeKept()
-	refresh(0) // the last reading
 	refresh()
+}
+
+// TestLimiterReadsInPieces has forty instances. Each reads a part of the idle categories at a time, but shows the use of all of them, and reads at
+// once where the use may have changed.
+func TestLimiterReadsInPieces(t *testing.T) {
+	t.Parallel()
+	const categories = 3 * mostPieces
+	limiter := newLimiterKit(t, servertest.StartRedis(t).Addr, LimiterOptions{
+		Settings: store.Settings{Tree: newTree(t, "none", "2/1h", "")}, Instances: func() int { return 40 },
+	})
+	limiter.recovery.reach(t.Context())
+	for i := range categories {
+		limiter.one(store.Admitted, request(fmt.Sprint("first", i), fmt.Sprint("idle", i)))
+	}
+	testkit.Equal(t, len(limiter.refresh()), categories, "limits that are shown")
+	all, idle := time.Now(), make(map[string]bool)
+	for range mostPieces - 1 {
+		testkit.Equal(t, len(limiter.refresh()), categories, "limits that are shown")
+	}
+	for category, known := range limiter.usage.tracked.values {
+		if known.read.After(all) {
+			idle[category] = true
+		}
+	}
+	testkit.Equal(t, len(idle), categories-categories/mostPieces, "categories that were read again")
+	due := func(in time.Duration, want int, others ...string) {
+		t.Helper()
+		_, _, due := limiter.usage.due(time.Now().Add(in))
+		testkit.Equal(t, len(due), want, "categories to read")
+		for _, other := range others {
+			testkit.Equal(t, slices.Contains(due, other), true, "%s is read", other)
+		}
+	}
+	due(0, categories/mostPieces) // not those that were read again
+	rest := slices.Sorted(maps.Keys(idle))
+	limiter.one(store.Admitted, request("a slot", rest[0]))
+	due(0, categories/mostPieces+1, rest[0])
+	limiter.want(map[store.Verdict]int{store.Admitted: 1, store.Denied: 1}, several(2, "two", rest[1])...)
+	due(0, categories/mostPieces+2, rest[0], rest[1])
+	limiter.refresh()
+	due(0, categories/mostPieces)
+	due(2*time.Hour, categories/mostPieces+2, rest[0], rest[1]) // both are full
+	limiter.usage.unread()
+	due(0, categories)
 }
 
 // TestLimiterKnowsTheNextSlotAtItsStart has a worker start beside a full limit. It has denied nothing, and knows the next slot that an explanation
@@ -358,10 +403,11 @@ func TestLimiterTracksACategoryEvaluatedMeanwhile(t *testing.T) {
 	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "none", "none", "limited=1/1h")}})
 	limiter.usage.touch("limited")
 	asked := time.Now()
-	tree, nodes, categories := limiter.usage.nodes()
-	uses := testkit.Must(limiter.usage.redis.Readings.Uses(t.Context(), nodes))(t)
+	tree, nodes, categories := limiter.usage.due(asked)
+	uses := testkit.Must(limiter.usage.o.Redis.Readings.Uses(t.Context(), nodes))(t)
 	limiter.one(store.Admitted, request("first", "limited"))
-	limiter.usage.forgetIdle(asked, tree, categories, usesByPath(nodes, uses))
+	limiter.usage.show(tree, nodes, uses)
+	limiter.usage.forgetIdle(asked, tree, categories)
 	testkit.Eventually(t, "the use of the category", func() bool { // the limiter may show an older reading meanwhile
 		return limiter.usage.refresh(t.Context()) == nil && len(limiter.latest()) == 1
 	})
