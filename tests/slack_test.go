@@ -2,6 +2,7 @@ package tests
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,7 +45,7 @@ func TestRefusedToken(t *testing.T) {
 	testkit.Equal(t, len(refusing.Posts()), 0, "posts")
 }
 
-// TestArchivedChannel has Slack refuse one channel. Events for another channel go out at once, and those of the channel
+// TestArchivedChannel has Slack refuse one channel. The workers stay ready. Events for another channel go out at once, and those of the channel
 // when Slack accepts it again.
 func TestArchivedChannel(t *testing.T) {
 	t.Parallel()
@@ -59,7 +60,13 @@ func TestArchivedChannel(t *testing.T) {
 	changes := unlimited("SLACK_ROUTES", "money=#money", "SLACK_RATE", "20/1s", "CONCURRENCY", "8")
 	workers := d.startFleet(2, changes...)
 	ids := d.publishEvents([]string{"money"}, archived)
-	workers[0].awaitUnready("is_archived")
+	workers[0].awaitOutput("a channel refuses messages")
+	testkit.Eventually(t, "status names the channel", func() bool {
+		return strings.Contains(run(t, d.settings("HTTP_ADDR", "off"), "status").stdout.String(), "post to #money: misconfigured: is_archived")
+	})
+	for _, w := range workers {
+		w.awaitReady()
+	}
 	for i := range 3 {
 		id := fmt.Sprint("critical-", i)
 		d.publish(subjectPrefix+".db", eventBody(id))

@@ -283,7 +283,7 @@ func TestLostThread(t *testing.T) {
 		}
 		w := f.start(func(o *setup) { o.Pace = 10 * time.Millisecond })
 		f.event("other", "other")
-		f.eventually("the thread's channel has answered", func() bool { return f.calls.count("send other") > 0 && (test.others == nil || w.Ready() != nil) })
+		f.eventually("the thread's channel has answered", func() bool { return f.calls.count("send other") > 0 && (test.others == nil || w.Failing() != nil) })
 		f.status(event.StatusResolved)
 		posts := func() []string {
 			return slices.DeleteFunc(f.calls.about("resolved"), func(call string) bool { return !slices.Contains([]string{"send", "resolve r1", "find r1"}, call) })

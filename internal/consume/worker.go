@@ -156,8 +156,8 @@ func New(o Options) *Worker {
 // Ready returns nil if NATS and the sink let the worker do its work.
 func (w *Worker) Ready() error { return errors.Join(w.streams.Ready(), w.health.Ready()) }
 
-// Failing returns why the latest post failed, and why what was last to be stored was not: a dead letter, an event that waits, an update of a
-// message. The worker retries all of these, and each success ends a failure of its kind.
+// Failing returns why the latest post failed, why channels refuse messages, and why what was last to be stored was not: a dead letter, an event that
+// waits, an update of a message. The worker retries all of these, and each success ends a failure of its kind.
 func (w *Worker) Failing() error {
 	return errors.Join(w.health.Failing(), w.settler.Failing(), w.mover.Failing(), w.decider.deliverer.updater.Failing())
 }

@@ -6,6 +6,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,8 +71,27 @@ func (h *Health[D]) Expires(destination string, attributes ...any) {
 	h.expiring.Add(destination, 1, attributes...)
 }
 
-// Failing returns why the latest post failed; nil after a success.
-func (h *Health[D]) Failing() error { return h.deliveries.Err() }
+// Failing returns why the latest post failed, nil after a success, and the refusal of the first channel by name that refuses messages, with the
+// number of other such channels.
+func (h *Health[D]) Failing() error { return errors.Join(h.deliveries.Err(), h.refusal()) }
+
+// refusal returns why channels refuse messages; nil: none does.
+func (h *Health[D]) refusal() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var refused error
+	channels := 0
+	for _, destination := range slices.Sorted(maps.Keys(h.faults)) {
+		if fault := h.faults[destination].err; fault.OfChannel {
+			channels++
+			refused = cmp.Or(refused, fault.AsError())
+		}
+	}
+	if channels > 1 {
+		return fmt.Errorf("%w; further channels that refuse messages: %d", refused, channels-1)
+	}
+	return refused
+}
 
 // Unacknowledged records how many messages all workers together have not acknowledged.
 func (h *Health[D]) Unacknowledged(n, most int) {
@@ -254,17 +274,10 @@ func (h *Health[D]) Misconfiguration() (changed <-chan struct{}, err error) {
 	return h.changed, h.ofSetup().AsError()
 }
 
-// Ready returns an error while a fault keeps the worker from its work: a fault of the whole setup, else of the first channel by name, with the
-// number of other channels that refuse messages.
+// Ready returns an error while a fault keeps the worker from its work. A channel that refuses messages does not: the worker posts to all other
+// channels, and every worker would cease to be ready because of one archived channel.
 func (h *Health[D]) Ready() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	fault := h.ofSetup().AsError()
-	if fault == nil && len(h.faults) > 0 {
-		fault = h.faults[slices.Min(slices.Collect(maps.Keys(h.faults)))].err
-		if others := len(h.faults) - 1; others > 0 {
-			fault = fmt.Errorf("%w; further channels that refuse messages: %d", fault, others)
-		}
-	}
-	return errors.Join(h.unsettled.Err(), fault)
+	return errors.Join(h.unsettled.Err(), h.ofSetup().AsError())
 }

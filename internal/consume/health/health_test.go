@@ -2,6 +2,7 @@ package health
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
 
@@ -26,7 +27,8 @@ func TestStopLogsNoRecovery(t *testing.T) {
 	log.WantCount(t, 0, "JetStream delivers messages again")
 }
 
-// TestChannelRefuses has a channel refuse messages, and another one the whole setup. Only the fault of the setup keeps the worker from pulling.
+// TestChannelRefuses has a channel refuse messages, and another one the whole setup. Only the fault of the setup keeps the worker from pulling, and
+// from being ready.
 func TestChannelRefuses(t *testing.T) {
 	t.Parallel()
 	log := testkit.NewLog(t)
@@ -35,24 +37,26 @@ func TestChannelRefuses(t *testing.T) {
 		return &sink.Error{Class: sink.Misconfigured, OfChannel: true, Code: "is_archived", Channel: channel, Err: errScripted}
 	}
 	revoked := &sink.Error{Class: sink.Misconfigured, Code: "token_revoked", Err: errScripted}
-	requireState := func(step string, pulls, isReady bool) {
+	requireState := func(step string, works bool, failing string) {
 		t.Helper()
 		_, fault := health.Misconfiguration()
-		testkit.Equal(t, fault == nil, pulls, "%s: it may pull", step)
-		testkit.Equal(t, health.Ready() == nil, isReady, "%s: it is ready", step)
+		testkit.Equal(t, fault == nil, works, "%s: it may pull", step)
+		testkit.Equal(t, health.Ready() == nil, works, "%s: it is ready", step)
+		testkit.Equal(t, fmt.Sprint(health.Failing()), failing, "%s: what fails", step)
 	}
+	const refused = "post to C1: misconfigured: scripted"
 	health.Misconfigure("C1", 1, archived("C1"))
-	requireState("a channel refuses", true, false)
+	requireState("a channel refuses", true, refused)
 	health.Misconfigure("C2", 2, revoked)
-	requireState("the setup is refused", false, false)
+	requireState("the setup is refused", false, refused)
 	changed, _ := health.Misconfiguration()
 	health.Misconfigure("C2", 2, archived("C2"))
 	<-changed
-	requireState("two channels refuse", true, false)
+	requireState("two channels refuse", true, refused+"; further channels that refuse messages: 1")
 	log.WantCount(t, 1, "sink accepts deliveries again")
 	health.Misconfigure("C3", 3, archived("C3"))
 	for range 10 { // in every order of a map
-		testkit.Equal(t, health.Ready().Error(), "post to C1: misconfigured: scripted; further channels that refuse messages: 2", "why it is not ready")
+		requireState("three channels refuse", true, refused+"; further channels that refuse messages: 2")
 	}
 	for _, channel := range []string{"C1", "C2", "C3"} {
 		accepts := `msg="a channel accepts messages again" destination=` + channel
@@ -60,7 +64,7 @@ func TestChannelRefuses(t *testing.T) {
 		health.Mended(channel)
 		log.WantCount(t, 1, accepts)
 	}
-	requireState("all accept", true, true)
+	requireState("all accept", true, "<nil>")
 	log.WantCount(t, 1, "sink accepts deliveries again")
 }
 
@@ -74,11 +78,11 @@ func TestUnclear(t *testing.T) {
 		refused := &sink.Error{Class: sink.Misconfigured, OfChannel: ofChannel, Err: errScripted}
 		health.Misconfigure("C1", 1, refused)
 		health.Leave("C1", 1)
-		testkit.NoError(t, health.Ready())
+		testkit.NoError(t, errors.Join(health.Ready(), health.Failing()))
 		log.WantCount(t, 1, "it is unclear whether "+refuses)
 		health.Misconfigure("C1", 2, refused)
 		health.Unclear("C1")
-		testkit.NoError(t, health.Ready())
+		testkit.NoError(t, errors.Join(health.Ready(), health.Failing()))
 		log.WantCount(t, 2, "it is unclear whether "+refuses)
 		log.WantCount(t, 0, "again")
 	}

@@ -398,8 +398,8 @@ var ofConsume = []mutant{
 		name: "acknowledgements-run-out-in-silence",
 		bug:  "A worker to which nothing is delivered any more, since too much is unacknowledged, counts as ready.",
 		file: "internal/consume/health/health.go",
-		old:  `errors.Join(h.unsettled.Err(), fault)`,
-		new:  `errors.Join(fault)`,
+		old:  `errors.Join(h.unsettled.Err(), h.ofSetup().AsError())`,
+		new:  `h.ofSetup().AsError()`,
 		test: "./internal/consume -run ^TestAcknowledgementsAreBounded$",
 	},
 	{
