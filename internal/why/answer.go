@@ -36,6 +36,8 @@ type Answer struct {
 	Nearest string   `json:"nearest,omitempty"` // if no source has events of the category: an existing category with a similar name
 	Now     []string `json:"now,omitempty"`     // sentences: what would happen to an event of the category now
 	Unknown []string `json:"unknown,omitempty"` // sentences: which source could not be read, and why
+
+	timedOut bool // a search of the waiting events ended before it had read all of them
 }
 
 // Known reports whether any source has the selected events.

@@ -144,6 +144,7 @@ func (s *session) readPending(ctx context.Context) {
 	}
 	s.looked = err == nil
 	for _, a := range s.asked {
+		a.answer.timedOut = errors.Is(err, errTooMany)
 		if !a.question.Single() {
 			a.answer.Waiting = sayWaiting(a.waiting)
 			for reason, n := range a.waiting {

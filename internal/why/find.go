@@ -48,7 +48,8 @@ type Finder struct {
 const journalDelay = 2 * time.Second
 
 // Find answers, for each argument, its first meaning for which a source has events. If no meaning has events, Find answers the ID, and adds
-// the aggregated entries of the other meanings. If an answer is not final, Find asks a second time after journalDelay.
+// the aggregated entries of the other meanings. If an answer is not final, Find asks a second time after journalDelay, unless a search timed out: a
+// second search would time out too.
 func (f Finder) Find(ctx context.Context, arguments ...[]Question) []Answer {
 	answers := make([]Answer, len(arguments))
 	var all []int
@@ -56,7 +57,8 @@ func (f Finder) Find(ctx context.Context, arguments ...[]Question) []Answer {
 		all = append(all, i)
 	}
 	f.find(ctx, arguments, all, answers)
-	if again := slices.DeleteFunc(all, func(i int) bool { return answers[i].Final() }); len(again) > 0 && await.For(ctx, journalDelay) {
+	again := slices.DeleteFunc(all, func(i int) bool { return answers[i].Final() || answers[i].timedOut })
+	if len(again) > 0 && await.For(ctx, journalDelay) {
 		f.find(ctx, arguments, again, answers)
 	}
 	f.suggest(ctx, arguments, answers)

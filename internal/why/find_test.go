@@ -2,6 +2,7 @@ package why
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,6 +95,27 @@ func TestFindAsksAgain(t *testing.T) {
 		a.answers[Question{ID: "evt-1"}] = Answer{Events: []Event{{State: "sent"}}}
 		testkit.Equal(t, a.find(t, "evt-1")[0].Known(), true, "known")
 		testkit.Equal(t, a.named, 0, "questions for the categories")
+	})
+}
+
+// TestFindRepeatsNoTimeout has a search time out. It is not repeated, and the answer reports it.
+func TestFindRepeatsNoTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		searches := 0
+		sources := known{}.sources()
+		sources.Pending = func(context.Context, uint64, func(Pending)) error {
+			searches++
+			return fmt.Errorf("reading stream %q: %w", "EVENTS", errTooMany)
+		}
+		finder := Finder{
+			Ask:        func(ctx context.Context, questions ...Question) []Answer { return Ask(ctx, sources, questions...) },
+			Categories: func(context.Context) []string { return nil },
+		}
+		answer := finder.Find(t.Context(), Meanings("evt-1", Question{}))[0]
+		testkit.Equal(t, searches, 1, "searches")
+		testkit.EqualSlices(t, answer.Unknown, []string{
+			`not every event that waits was looked at: reading stream "EVENTS": it has more messages than can be read in time`,
+		}, "what is not known")
 	})
 }
 

@@ -65,13 +65,17 @@ func (s Streams) Pending(ctx context.Context, sequence uint64, take func(Pending
 	}))
 }
 
+// readAll reads a stream. If the time is over before that, the error says how many messages were not read.
 func (s Streams) readAll(ctx context.Context, stream string, take func(*jetstream.RawStreamMsg)) error {
+	unread := "its messages"
 	_, err := streamscan.Read(ctx, s.JetStream, stream, func(m *jetstream.RawStreamMsg) (none struct{}, keep bool) {
 		take(m)
 		return none, false
-	}, func(int64, int64) {})
+	}, func(done, total int64) {
+		unread = fmt.Sprintf("about %d of its %d messages", max(0, total-done), total)
+	})
 	if errors.Is(err, errTooMany) {
-		return fmt.Errorf("reading stream %q: %w", stream, errTooMany)
+		return fmt.Errorf("reading stream %q: %w; %s were not searched", stream, errTooMany, unread)
 	}
 	return err
 }
