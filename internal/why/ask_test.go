@@ -362,6 +362,29 @@ var sentences = []struct {
 	}},
 }
 
+// TestDuplicateOfADelivery has only the duplicate of an event in the journal: the worker that delivered the event was killed before it wrote its entry.
+func TestDuplicateOfADelivery(t *testing.T) {
+	t.Parallel()
+	delivered := store.Explanation{At: at("10:00:00"), Done: at("11:00:00"), Another: true}
+	lost := known{entries: []journal.Entry{refund(journal.Duplicate, nil)}, record: delivered}
+	states := func(k known, q Question) (states []State) {
+		t.Helper()
+		for _, e := range k.ask(t, q).Events {
+			states = append(states, e.State)
+		}
+		return states
+	}
+	ofID := Question{ID: "evt-4711"}
+	events := lost.ask(t, ofID).Events
+	testkit.EqualSlices(t, states(lost, ofID), []State{State(journal.Sent), State(journal.Duplicate)}, "states")
+	testkit.EqualSlices(t, events[0].Sentences, []string{"the delivery record has it as delivered"}, "what became of the first message")
+	testkit.EqualSlices(t, states(lost, Question{Sequence: 4711}), []State{State(journal.Duplicate)}, "states of one message")
+
+	first := refund(journal.Sent, func(e *journal.Entry) { e.Sequence, e.Stored = 4700, at("09:14:01") })
+	lost.entries = append(lost.entries, first)
+	testkit.EqualSlices(t, states(lost, ofID), []State{State(journal.Sent), State(journal.Duplicate)}, "states with both entries")
+}
+
 func TestSentences(t *testing.T) {
 	t.Parallel()
 	for _, test := range sentences {

@@ -275,15 +275,32 @@ func (e *Event) requests() []store.Request {
 	return requests
 }
 
-// askRecord looks in the delivery record for an event that no other source has. It needs the category, which is part of the identity.
+// askRecord looks in the delivery record for events that no other source has: for the event in question, or for events of which only duplicates
+// are known. It needs the category, which is part of the identity.
 func (a *asking) askRecord(ctx context.Context) {
-	if len(a.events.all) > 0 || a.question.ID == "" || a.question.Category == "" || a.question.Title != "" {
+	if a.question.ID == "" || a.question.Title != "" {
 		return
 	}
-	e := &Event{ID: a.question.ID, Category: a.question.Category}
-	if sentences := a.sayRecord(ctx, &Event{ID: e.ID, Category: e.Category, State: StateUnknown}); len(sentences) > 0 {
-		a.events.all = append(a.events.all, e)
+	missing := a.events.duplicated()
+	if len(a.events.all) == 0 && a.question.Category != "" {
+		missing = []*Event{{ID: a.question.ID, Category: a.question.Category}}
 	}
+	for _, e := range missing[:min(maxEvents, len(missing))] {
+		if sentences := a.sayRecord(ctx, &Event{ID: e.ID, Category: e.Category, State: StateUnknown}); len(sentences) > 0 {
+			a.events.all = append(a.events.all, e)
+		}
+	}
+}
+
+// duplicated returns an event for each identity of which only duplicates are known: the entry of their first message may have been lost.
+func (e *events) duplicated() (firsts []*Event) {
+	for _, name := range slices.Sorted(maps.Keys(e.index)) {
+		messages := e.index[name]
+		if !slices.ContainsFunc(messages, func(one *Event) bool { return !one.isDuplicate() }) {
+			firsts = append(firsts, &Event{ID: messages[0].ID, Category: messages[0].Category})
+		}
+	}
+	return firsts
 }
 
 // sayChannel describes the channel with a token that an event waits for, if a worker has reported the channel.
