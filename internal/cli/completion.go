@@ -162,7 +162,7 @@ func (d deployment) muted() (words []string) {
 // mistyped is the largest edit distance between a word and the command that is suggested.
 const mistyped = 2
 
-// didYouMean suggests subcommands with a name similar to the first argument; "" if there is none.
+// didYouMean suggests subcommands with a name similar to the first argument, with their arguments and an example; "" if there is none.
 func didYouMean(command *cobra.Command, arguments []string) string {
 	if len(arguments) == 0 || len(arguments[0]) <= mistyped {
 		return ""
@@ -172,5 +172,23 @@ func didYouMean(command *cobra.Command, arguments []string) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return "did you mean '" + command.CommandPath() + " " + strings.Join(names, "' or '"+command.CommandPath()+" ") + "'?"
+	var meant []string
+	for _, name := range names {
+		one := below(command, name)
+		text := "'" + command.CommandPath() + " " + neededWords(one) + "'"
+		if example, _, _ := strings.Cut(strings.TrimSpace(one.Example), "\n"); text != "'"+one.CommandPath()+"'" && example != "" {
+			text += ", such as '" + example + "'"
+		}
+		meant = append(meant, text)
+	}
+	return "did you mean " + strings.Join(meant, " or ") + "?"
+}
+
+// neededWords returns the name of a command with the arguments that it needs.
+func neededWords(command *cobra.Command) string {
+	words := strings.Fields(command.Use)
+	if optional := slices.IndexFunc(words, func(word string) bool { return strings.HasPrefix(word, "[") }); optional >= 0 {
+		words = words[:optional]
+	}
+	return strings.Join(words, " ")
 }

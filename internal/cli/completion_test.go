@@ -85,10 +85,10 @@ func TestCompletionWithoutWorkers(t *testing.T) {
 func TestDidYouMean(t *testing.T) {
 	testkit.SetSettings(t, map[string]string{"NATS_URL": servertest.StartNATS(t).URL})
 	for line, want := range map[string]string{
-		"pubish":                 "did you mean 'notifier publish'?",
+		"pubish":                 "did you mean 'notifier publish CATEGORY TEXT', such as 'notifier publish ",
 		"dlq lsit":               "did you mean 'notifier dlq list'?",
 		"dlq d":                  `unknown command "d"`,
-		"limits sett payments 1": "did you mean 'notifier limits set'?",
+		"limits sett payments 1": "did you mean 'notifier limits set PATH LIMIT', such as 'notifier limits set payments 40/30m'?",
 		"completion powershel":   "did you mean 'notifier completion powershell'?",
 	} {
 		requireFailure(t, Usage, line, want)
@@ -96,6 +96,9 @@ func TestDidYouMean(t *testing.T) {
 	// An unknown word below limits is a path. The suggestion goes to standard error.
 	_, problems, _ := execute(t.Context(), "", "limits", "histroy")
 	testkit.Equal(t, problems, "histroy is taken for a category; did you mean 'notifier limits history'?\n", "problems")
+	_, problems, _ = execute(t.Context(), "", "limits", "hot")
+	const set = "hot is taken for a category; did you mean 'notifier limits set PATH LIMIT', such as 'notifier limits set payments 40/30m'?\n"
+	testkit.Equal(t, problems, set, "problems")
 	_, problems, _ = execute(t.Context(), "", "limits", "payments")
 	testkit.Equal(t, problems, "", "problems with a path")
 }

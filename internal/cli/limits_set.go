@@ -27,6 +27,8 @@ func newLimitsSetCommand(l *limitsCommand) *cobra.Command {
 			"events of a path, such as 'payments@key'; '*@key' does so for every first-level category.\n\n" +
 			"With --for, the override ends by itself after that time: what was set before without an end is in force again, else\n" +
 			"the limit of the settings. The workers end it, by the clock of NATS, and store that as a change.",
+		Example: "  notifier limits set payments 40/30m\n" +
+			"  notifier limits set payments 80/30m --for 2h",
 		Args: cobra.MatchAll(numberOfArguments(2, 2), checkLength(&l.lasts)),
 		RunE: l.connected(stores, l.set),
 	}
