@@ -138,7 +138,10 @@ func (c *check) line(mark, subject, detail string) {
 	if detail != "" {
 		subject += ": " + detail
 	}
-	_, _ = fmt.Fprintf(c.out, "%-4s  %s\n", mark, subject)
+	p := statusPrinter{width: cmp.Or(screen.Width(c.out), statusWidth)}
+	for _, row := range p.wrapped(fmt.Sprintf("%-4s  ", mark), subject) {
+		_, _ = fmt.Fprintln(c.out, row[0])
+	}
 }
 
 func (c *check) servers(ctx context.Context) {
