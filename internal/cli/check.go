@@ -358,10 +358,12 @@ func (c *check) workers(ctx context.Context, connection *stream.Connection) {
 	for _, report := range theirs.Reports {
 		reporting = append(reporting, report.Worker)
 	}
-	for i, name := range status.Names(reporting) {
-		for _, problem := range reporting[i].Problems(time.Now()) {
-			c.warn("worker "+name, problem.What+": "+problem.Why)
+	for _, problem := range status.Problems(reporting, time.Now()) {
+		subject := "worker "
+		if len(problem.Workers) > 1 {
+			subject = "workers "
 		}
+		c.warn(subject+problem.Who(), problem.What+": "+problem.Why)
 	}
 	mismatches := inspect.Mismatches(theirs.Reports, status.Worker{Settings: c.compared(), Name: "your side"})
 	if differences := inspect.DescribeMismatches(mismatches); differences != "" {

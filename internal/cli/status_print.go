@@ -84,10 +84,8 @@ func (p statusPrinter) problems(s status.Status) panel {
 	if len(s.Workers) == 0 {
 		add("", "no worker answers")
 	}
-	for i, name := range status.Names(s.Workers) {
-		for _, problem := range s.Workers[i].Problems(p.now) {
-			add(problem.What+": ", name+": "+problem.Why)
-		}
+	for _, problem := range status.Problems(s.Workers, p.now) {
+		add(problem.What+": ", problem.Who()+": "+problem.Why)
 	}
 	for _, paused := range s.Backlog.Paused {
 		add("paused: ", paused.String())

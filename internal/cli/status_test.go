@@ -60,6 +60,19 @@ func TestStatusFitsALine(t *testing.T) {
 	)
 }
 
+// A problem that many workers have for the same reason is one line.
+func TestStatusOfManyWorkersWithOneProblem(t *testing.T) {
+	t.Parallel()
+	var s status.Status
+	for i := range 40 {
+		s.Workers = append(s.Workers, status.Worker{Name: fmt.Sprint("pod-", i), NotReady: "redis is gone"})
+	}
+	s.Workers[7].NotReady, s.Workers[8].NotReady = "nats is gone", "nats is gone"
+	shown := statusText(s, statusWidth)
+	testkit.Contains(t, "status", shown, "not ready: pod-0 and 37 more: redis is gone\n", "not ready: pod-7, pod-8: nats is gone\n")
+	testkit.Equal(t, strings.Count(shown, "is gone"), 2, "lines about the problems")
+}
+
 // On a terminal the status fits its height and width. What is faulty or full is shown first, and the last line says what is left out.
 func TestStatusFitsATerminal(t *testing.T) {
 	t.Parallel()

@@ -91,6 +91,38 @@ func (w Worker) Unjournaled() bool { return w.Journal != nil && w.Journal.Error 
 // Problem is what keeps a worker from a part of its work, and why.
 type Problem struct{ What, Why string }
 
+// SharedProblem is a problem that workers have for the same reason.
+type SharedProblem struct {
+	Problem
+	Workers []string // names
+}
+
+// fewWorkers is how many workers with the same problem are named. The lines of forty workers without Redis would push the limits off the screen.
+const fewWorkers = 3
+
+// Who names the workers, or the first one and the number of the rest.
+func (p SharedProblem) Who() string {
+	if len(p.Workers) > fewWorkers {
+		return fmt.Sprintf("%s and %d more", p.Workers[0], len(p.Workers)-1)
+	}
+	return strings.Join(p.Workers, ", ")
+}
+
+// Problems lists the problems of workers at a time, each once.
+func Problems(workers []Worker, at time.Time) (problems []SharedProblem) {
+	for i, name := range Names(workers) {
+		for _, problem := range workers[i].Problems(at) {
+			known := slices.IndexFunc(problems, func(other SharedProblem) bool { return other.Problem == problem })
+			if known < 0 {
+				known = len(problems)
+				problems = append(problems, SharedProblem{Problem: problem})
+			}
+			problems[known].Workers = append(problems[known].Workers, name)
+		}
+	}
+	return problems
+}
+
 // Problems lists the problems of the worker at a time.
 func (w Worker) Problems(at time.Time) (problems []Problem) {
 	if !w.Ready {
