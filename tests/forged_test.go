@@ -82,7 +82,7 @@ func TestForgedRepliesInASharedAccount(t *testing.T) {
 	n.worker.awaitReady()
 	n.wantLimit()
 	check := run(t, n.settings("HTTP_ADDR", "off").with(n.changes...), "check").stdout.String()
-	testkit.Contains(t, "shown", unwrapped(check), `warn  nats account: ALL, to which others are connected too: `, `(user "payments")`)
+	testkit.Contains(t, "shown", check, `warn  nats account: ALL, to which others are connected too: `, `(user "payments")`)
 	testkit.Equal(t, len(n.toVictim()), 2, "posts to the victim's channel")
 }
 

@@ -33,7 +33,7 @@ func TestOtherLayout(t *testing.T) {
 	d := newDeployment(t)
 	d.startReady("first").stop()
 	testkit.Equal(t, d.redis.CLI("GET", "{notifier}:layout"), own, "layout in redis")
-	check := func() string { return unwrapped(run(t, d.settings("HTTP_ADDR", "off"), "check").all()) }
+	check := func() string { return run(t, d.settings("HTTP_ADDR", "off"), "check").all() }
 	testkit.Contains(t, "shown", check(), "ok    layout: "+own+", and no worker of another layout is running")
 
 	d.redis.CLI("SET", "{notifier}:layout", "999")

@@ -107,11 +107,8 @@ func run(t testing.TB, s settings, arguments ...string) *process {
 func (p *process) want(status int, texts ...string) {
 	p.t.Helper()
 	testkit.Equal(p.t, p.wait(), status, "%s: status", p.name)
-	testkit.Contains(p.t, "shown", unwrapped(p.all()), texts...)
+	testkit.Contains(p.t, "shown", p.all(), texts...)
 }
-
-// unwrapped joins the lines that check has wrapped.
-func unwrapped(shown string) string { return strings.ReplaceAll(shown, "\n      ", " ") }
 
 func (p *process) signal(signal os.Signal) {
 	p.t.Helper()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"strings"
 	"time"
 
@@ -48,7 +49,7 @@ func newCheckCommand() *cobra.Command {
 			if c.post != "" && c.offline {
 				return usageOf(cmd, errors.New("--offline posts nothing: leave out --offline or --post"))
 			}
-			c.out = cmd.OutOrStdout()
+			c.out, c.width = cmd.OutOrStdout(), screen.Width(cmd.OutOrStdout())
 			return c.run(cmd.Context())
 		},
 	}
@@ -94,6 +95,7 @@ func (c *check) run(ctx context.Context) error {
 // check prints its findings, one on each line or all as JSON.
 type check struct {
 	out      io.Writer
+	width    int // of the terminal; 0: out is none
 	asJSON   bool
 	offline  bool
 	post     string // the channel for a test message; "": none
@@ -138,7 +140,7 @@ func (c *check) line(mark, subject, detail string) {
 	if detail != "" {
 		subject += ": " + detail
 	}
-	p := statusPrinter{width: cmp.Or(screen.Width(c.out), statusWidth)}
+	p := statusPrinter{width: cmp.Or(c.width, math.MaxInt)} // elsewhere a line is whole, for grep
 	for _, row := range p.wrapped(fmt.Sprintf("%-4s  ", mark), subject) {
 		_, _ = fmt.Fprintln(c.out, row[0])
 	}

@@ -31,21 +31,18 @@ func TestCheckPrints(t *testing.T) {
 	testkit.Equal(t, c.failures, 1, "failures")
 }
 
-// Long lines are wrapped, and indented below the mark.
+// On a terminal long lines are wrapped, and indented below the mark.
 func TestCheckWraps(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	c := &check{out: &out}
+	c := &check{out: &out, width: 80}
 	detail := strings.TrimSpace(strings.Repeat("a long explanation ", 20))
 	c.warn("redis", detail)
 	for line := range strings.Lines(out.String()) {
-		testkit.AtMost(t, len(strings.TrimSuffix(line, "\n")), statusWidth, "columns of %q", line)
+		testkit.AtMost(t, len(strings.TrimSuffix(line, "\n")), 80, "columns of %q", line)
 	}
-	testkit.Equal(t, unwrapped(out.String()), "warn  redis: "+detail+"\n", "the whole line")
+	testkit.Equal(t, strings.ReplaceAll(out.String(), "\n      ", " "), "warn  redis: "+detail+"\n", "the whole line")
 }
-
-// unwrapped joins the lines of a check that were wrapped.
-func unwrapped(out string) string { return strings.ReplaceAll(out, "\n      ", " ") }
 
 // A check that somebody ends in its middle reports no failure of what it was asking.
 func TestCheckIsEnded(t *testing.T) {
@@ -76,12 +73,12 @@ func TestCheckOfRedis(t *testing.T) {
 	out, _, err = execute(t.Context(), "", "check")
 	testkit.NoError(t, err)
 	const ofCluster = "warn  redis cluster: the server is a node of a cluster, which may give the keys to another node"
-	testkit.Contains(t, "check of a node that has all keys", unwrapped(out), ofCluster)
+	testkit.Contains(t, "check of a node that has all keys", out, ofCluster)
 
 	t.Setenv("NOTIFIER_REDIS_URL", "redis://"+servertest.OldRedis(t, "7.2.4\r\nvalkey_version:8.0.1\r\nserver_mode:cluster"))
 	out, _, err = execute(t.Context(), "", "check")
 	testkit.Fails(t, "error", err, errReported) // the stand-in runs no scripts
-	testkit.Contains(t, "check of a node of Valkey 8", unwrapped(out), ofCluster)
+	testkit.Contains(t, "check of a node of Valkey 8", out, ofCluster)
 }
 
 // check warns of a bucket of live limits that loses keys or keeps few changes, until provision has repaired it.
@@ -91,7 +88,7 @@ func TestCheckOfTheBucket(t *testing.T) {
 	testkit.Must(js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "notifier-limits", History: 3, TTL: time.Hour}))(t)
 	const warning = "warn  bucket of live limits: notifier provision would change notifier-limits: history 64, was 3; ttl unlimited, was 1h0m0s; "
 	out, _, _ := execute(t.Context(), "", "check")
-	testkit.Contains(t, "check", unwrapped(out), warning)
+	testkit.Contains(t, "check", out, warning)
 	_, _, err := execute(t.Context(), "", "provision")
 	testkit.NoError(t, err)
 	out, _, err = execute(t.Context(), "", "check")
@@ -130,7 +127,7 @@ func TestCheckFunctions(t *testing.T) {
 			"SINK": "console", "NATS_URL": natsServer.URL, "REDIS_URL": "redis://user:password@" + redisServer.Addr, "REDIS_SCRIPTING": "function",
 		})
 		out, _, err := execute(t.Context(), "", "check")
-		if works := test.lacks == "" && hasFunctions; errors.Is(err, errReported) == works || !strings.Contains(unwrapped(out), test.prints) {
+		if works := test.lacks == "" && hasFunctions; errors.Is(err, errReported) == works || !strings.Contains(out, test.prints) {
 			t.Errorf("without %q: got %v and\n%s\nwant %q in it", test.lacks, err, out, test.prints)
 		}
 	}
@@ -148,7 +145,7 @@ func TestCheckNamesUnfitServers(t *testing.T) {
 		out, _, err := execute(t.Context(), "", "check")
 		testkit.Fails(t, "error", err, errReported)
 		host := strings.TrimPrefix(oldNATS, "nats://")
-		testkit.Contains(t, "check", unwrapped(out), "FAIL  nats: nats-server 2.11.9 at "+host+" is older than 2.12.8: the room needs message schedules, and older servers let a producer delete the events of others\n", want)
+		testkit.Contains(t, "check", out, "FAIL  nats: nats-server 2.11.9 at "+host+" is older than 2.12.8: the room needs message schedules, and older servers let a producer delete the events of others\n", want)
 	}
 	requireFailure(t, Failure, "dlq list", "nats-server 2.11.9 at ")
 }
@@ -220,7 +217,7 @@ func TestCheckOfPower(t *testing.T) {
 		testkit.NoError(t, err)
 		out, _, err := execute(t.Context(), "", "check")
 		testkit.NoError(t, err)
-		testkit.Contains(t, "check", unwrapped(out), "ok    power failures: "+test.want)
+		testkit.Contains(t, "check", out, "ok    power failures: "+test.want)
 	}
 }
 
@@ -254,5 +251,5 @@ func TestRowsOfPower(t *testing.T) {
 func TestCheckWarnsOfTheCertificateOfIngest(t *testing.T) {
 	certificate, key := testkit.CertificateUntil(t, "ingest", time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC))
 	testkit.SetSettings(t, map[string]string{"SINK": "console", "INGEST_TLS_CERT_FILE": certificate, "INGEST_TLS_KEY_FILE": key})
-	testkit.Contains(t, "check", unwrapped(mustRun(t, "", "check", "--offline")), "warn  settings: NOTIFIER_INGEST_TLS_CERT_FILE: the certificate ended at 2020-01-02T03:04:05Z\n")
+	testkit.Contains(t, "check", mustRun(t, "", "check", "--offline"), "warn  settings: NOTIFIER_INGEST_TLS_CERT_FILE: the certificate ended at 2020-01-02T03:04:05Z\n")
 }

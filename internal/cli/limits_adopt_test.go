@@ -103,7 +103,7 @@ func TestLimitsSetAtOnce(t *testing.T) {
 func requireCheck(t *testing.T, want string) {
 	t.Helper()
 	out, _, _ := execute(t.Context(), "", "check")
-	testkit.Contains(t, "check", "\n"+withoutTimes(unwrapped(out)), "\n"+want)
+	testkit.Contains(t, "check", "\n"+withoutTimes(out), "\n"+want)
 }
 
 // answered adopts the limits with this input from the person at the terminal.

@@ -88,7 +88,7 @@ const failedReport = "500"
 // aliveHeader has the number of instances that are alive, as the instance that answers has counted them.
 const aliveHeader = "Notifier-Alive"
 
-// leavingHeader has the instance that says goodbye, in a message to StatusSubject that names no deployment: instances of older versions ignore it.
+// leavingHeader has the instance that says goodbye, in a message to StatusSubject, which reaches all instances.
 const leavingHeader = "Notifier-Leaving"
 
 // goodbyeHolds is for how many counts a goodbye holds: an instance may have answered the count that is under way before it left. A goodbye that
