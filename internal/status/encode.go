@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sort"
-	"strings"
 )
 
 // mostListed bounds each list of a report, in addition to the bound in bytes.
@@ -13,7 +12,7 @@ const mostListed = 500
 
 // part is a list of a report that Encode may cut.
 type part struct {
-	name string
+	kind string
 	size int
 	kept int
 	cut  func(kept int) // keeps the most important entries
@@ -28,7 +27,7 @@ func (r Report) Encode(most int64) ([]byte, error) {
 		r.Omitted = nil
 		for _, p := range parts {
 			if p.kept < p.size {
-				r.Omitted = append(r.Omitted, fmt.Sprintf("%d of %d %s", p.size-p.kept, p.size, p.name))
+				r.Omitted = append(r.Omitted, Omission{p.kind, p.size - p.kept, p.size})
 			}
 		}
 		return json.Marshal(r)
@@ -55,7 +54,7 @@ func (r Report) Encode(most int64) ([]byte, error) {
 	}
 	if int64(len(encoded)) > most {
 		return nil, fmt.Errorf("the report has %d bytes without %s, and a message of NATS %d at most (max_payload)",
-			len(encoded), strings.Join(r.Omitted, ", "), most)
+			len(encoded), listOmissions(r.Omitted), most)
 	}
 	return encoded, nil
 }
@@ -92,7 +91,7 @@ func (r *Report) leastFirst() []*part {
 		}
 	}
 	minutes, channels, mutes := r.Minutes, r.Channels, r.Mutes
-	named := func(name string, size int, cut func(kept int)) *part { return &part{name: name, size: size, cut: cut} }
+	named := func(kind string, size int, cut func(kept int)) *part { return &part{kind: kind, size: size, cut: cut} }
 	return []*part{
 		named("suppressed categories with titles", titled, func(kept int) { titled = kept; trim() }),
 		named("limits that are not full", len(free), func(kept int) { keptFree = kept; join() }),

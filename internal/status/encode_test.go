@@ -59,7 +59,7 @@ func TestEncodeIsBounded(t *testing.T) {
 		}
 		var got Report
 		testkit.NoError(t, json.Unmarshal(encoded, &got))
-		all := strings.Join(got.Omitted, "\n")
+		all := listOmissions(got.Omitted)
 		testkit.Contains(t, fmt.Sprint("omitted of ", test.most), all, test.omitted...)
 		testkit.Lacks(t, "what is left out", all, test.complete...)
 		if got.Settings["NOTIFIER_GLOBAL_LIMIT"] == "" || len(got.Changes) != 1 {
@@ -85,6 +85,14 @@ func TestEncodeKeepsTheGlobalLimit(t *testing.T) {
 		testkit.Equal(t, got.Limits[len(got.Limits)-1], global, "the last limit of at most %d bytes", most)
 		testkit.Equal(t, slices.IsSortedFunc(got.Limits, CompareLimits), true, "the fullest come first")
 	}
+}
+
+// The report of a worker of an older version, which describes in sentences what it left out, is readable.
+func TestReportOfAnOlderVersion(t *testing.T) {
+	t.Parallel()
+	var got Report
+	testkit.NoError(t, json.Unmarshal([]byte(`{"name": "host", "omitted": ["1 of 2 minutes"]}`), &got))
+	testkit.Equal(t, got.Name, "host", "name")
 }
 
 // A report that fits is complete.

@@ -62,51 +62,44 @@ func (s *Status) noteOmitted(reports []Report) {
 	if !isRead {
 		s.Unknown = append(s.Unknown, LimitsPart+": no worker has read their use from Redis")
 	}
-	var each []omission
+	workers, examples := make(map[string]int), make(map[string]string) // by kind
 	for i, name := range Names(s.Workers) {
 		omitted := slices.Clip(reports[i].Omitted)
 		if isRead && reports[i].LimitsUnread {
-			omitted = append(omitted, "the use of limits (not read from Redis)")
+			omitted = append(omitted, Omission{Kind: "the use of limits (not read from Redis)"})
+		}
+		for _, o := range omitted {
+			example := name
+			if o.Of > 0 {
+				example += " without " + o.String()
+			}
+			workers[o.Kind]++
+			examples[o.Kind] = cmp.Or(examples[o.Kind], example)
 		}
 		if len(omitted) > 0 {
-			each = append(each, omission{name, omitted})
+			s.Omitted = append(s.Omitted, name+" reports without "+listOmissions(omitted))
 		}
 	}
-	s.Omitted = sayOmitted(each)
-}
-
-// omission is what a worker left out of its report, such as "12 of 500 limits that are not full".
-type omission struct {
-	worker string
-	parts  []string
+	if len(s.Omitted) <= mostOmissions {
+		return
+	}
+	s.Omitted = nil
+	for _, kind := range slices.Sorted(maps.Keys(workers)) {
+		reporting := screen.Numbered(workers[kind], "worker reports", "workers report")
+		s.Omitted = append(s.Omitted, fmt.Sprintf("%s without %s, such as %s", reporting, kind, examples[kind]))
+	}
 }
 
 // mostOmissions is the number of workers with a sentence each about what they left out. More workers have a sentence for each kind of entries: a line
 // of each of forty workers would push the limits off the screen.
 const mostOmissions = 3
 
-func sayOmitted(each []omission) (sentences []string) {
-	if len(each) <= mostOmissions {
-		for _, o := range each {
-			sentences = append(sentences, fmt.Sprintf("%s reports without %s", o.worker, strings.Join(o.parts, ", ")))
-		}
-		return sentences
+func listOmissions(all []Omission) string {
+	texts := make([]string, len(all))
+	for i, o := range all {
+		texts[i] = o.String()
 	}
-	workers, examples := make(map[string]int), make(map[string]string) // by kind
-	for _, o := range each {
-		for _, part := range o.parts {
-			kind, example := part, o.worker
-			if words := strings.SplitN(part, " ", 4); len(words) == 4 && words[1] == "of" { // "12 of 500 minutes"
-				kind, example = words[3], o.worker+" without "+part
-			}
-			workers[kind]++
-			examples[kind] = cmp.Or(examples[kind], example)
-		}
-	}
-	for _, kind := range slices.Sorted(maps.Keys(workers)) {
-		sentences = append(sentences, fmt.Sprintf("%s without %s, such as %s", screen.Numbered(workers[kind], "worker reports", "workers report"), kind, examples[kind]))
-	}
-	return sentences
+	return strings.Join(texts, ", ")
 }
 
 // with merges another worker's report of the limit. All workers share the used slots, and each worker counts its own denials.

@@ -30,7 +30,7 @@ func TestMerge(t *testing.T) {
 			Changes:  []Change{{Path: "old"}},
 		},
 		{
-			Worker: Worker{Name: "b", Revision: "7:10"}, Omitted: []string{"1 of 2 minutes", "3 of 4 channels"}, Limits: []Limit{global, full, blocked}, SlowestCall: time.Millisecond,
+			Worker: Worker{Name: "b", Revision: "7:10"}, Omitted: []Omission{{"minutes", 1, 2}, {"channels", 3, 4}}, Limits: []Limit{global, full, blocked}, SlowestCall: time.Millisecond,
 			Channels: []Channel{{Name: "#b", PerMinute: 2, Rate: 1, Held: 4, PacedUntil: at, PausedUntil: later, LastDigest: at}},
 			Minutes:  []Minute{{At: at, Sent: 10}, {At: later, Sent: 4}},
 			Budgets:  []Budget{{Name: "workspace", Used: 3, Waiting: 2, PausedUntil: at}},
@@ -54,7 +54,7 @@ func TestMerge(t *testing.T) {
 func TestMergeLimitsThatWereNotRead(t *testing.T) {
 	t.Parallel()
 	read := Report{Worker: Worker{Name: "a"}, Limits: []Limit{{Use: limits.Use{Level: "global", Used: 1, Size: 2}}}}
-	unread := Report{Worker: Worker{Name: "b"}, LimitsUnread: true, Omitted: []string{"1 of 2 minutes"}}
+	unread := Report{Worker: Worker{Name: "b"}, LimitsUnread: true, Omitted: []Omission{{"minutes", 1, 2}}}
 	var some, none Status
 	some.merge([]Report{read, unread})
 	testkit.EqualSlices(t, some.Omitted, []string{"b reports without 1 of 2 minutes, the use of limits (not read from Redis)"}, "omitted")
@@ -70,7 +70,7 @@ func TestMergeManyWorkersThatLeaveOut(t *testing.T) {
 	t.Parallel()
 	var reports []Report
 	for i := range 40 {
-		reports = append(reports, Report{Worker: Worker{Name: fmt.Sprintf("w%02d", i)}, Omitted: []string{fmt.Sprintf("%d of 900 full limits", i), "1 of 2 minutes"}})
+		reports = append(reports, Report{Worker: Worker{Name: fmt.Sprintf("w%02d", i)}, Omitted: []Omission{{"full limits", i, 900}, {"minutes", 1, 2}}})
 	}
 	reports[7].LimitsUnread = true
 	var s Status

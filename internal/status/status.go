@@ -150,8 +150,23 @@ type Report struct {
 	Mutes        []Mute        `json:"mutes,omitempty"`         // in force, and recurring
 	Minutes      []Minute      `json:"minutes,omitempty"`       // of the last hour, the oldest first
 	Suppressed   []Suppressed  `json:"suppressed,omitempty"`
-	Omitted      []string      `json:"omitted,omitempty"` // dropped by Encode, such as "12 of 500 limits that are not full"
-	SlowestCall  time.Duration `json:"slowest_call_ns"`   // of Redis, in the last minute
+	Omitted      []Omission    `json:"left_out,omitempty"` // by Encode; workers of older versions have sentences in "omitted"
+	SlowestCall  time.Duration `json:"slowest_call_ns"`    // of Redis, in the last minute
+}
+
+// Omission is the number of entries of a kind that are missing in a report.
+type Omission struct {
+	Kind    string `json:"kind"` // such as "limits that are not full"
+	Missing int    `json:"missing"`
+	Of      int    `json:"of"` // 0: the worker does not know the entries
+}
+
+// String is "12 of 500 limits that are not full".
+func (o Omission) String() string {
+	if o.Of == 0 {
+		return o.Kind
+	}
+	return fmt.Sprintf("%d of %d %s", o.Missing, o.Of, o.Kind)
 }
 
 // Rates are events of the last minute.
