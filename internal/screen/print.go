@@ -84,7 +84,7 @@ func PrintJSON(out io.Writer, value any) error {
 }
 
 // Numbered returns a number with its noun.
-func Numbered(n int, one, several string) string {
+func Numbered[N int | int64](n N, one, several string) string {
 	if n == 1 {
 		return "1 " + one
 	}

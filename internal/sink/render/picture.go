@@ -182,13 +182,7 @@ func padded(line string, width int) string {
 }
 
 // columns is how wide a terminal shows s.
-func columns(s string) int {
-	sum := 0
-	for _, r := range s {
-		sum += column(r)
-	}
-	return sum
-}
+func columns(s string) int { return total(s, column) }
 
 // wide holds what terminals show in two columns: East Asian scripts and pictographs.
 var wide = &unicode.RangeTable{

@@ -160,18 +160,18 @@ func headline(e event.Event) (title, text string) {
 	return cmp.Or(title, plain.Line(e.Category), mark), text
 }
 
+var colours = map[event.Severity]string{
+	event.SeverityInfo:     "#2563eb",
+	event.SeverityWarning:  "#f59e0b",
+	event.SeverityError:    "#dc2626",
+	event.SeverityCritical: "#7f1d1d",
+}
+
 // labelAndColour returns the event's severity and status in capitals, and the colour of the bar beside its message. A resolved
 // event shows no severity.
 func labelAndColour(e event.Event) (label, colour string) {
-	label, colour = strings.ToUpper(string(cmp.Or(e.Severity, event.SeverityInfo))), "#2563eb"
-	switch e.Severity {
-	case event.SeverityCritical:
-		colour = "#7f1d1d"
-	case event.SeverityError:
-		colour = "#dc2626"
-	case event.SeverityWarning:
-		colour = "#f59e0b"
-	}
+	severity := cmp.Or(e.Severity, event.SeverityInfo)
+	label, colour = strings.ToUpper(string(severity)), cmp.Or(colours[severity], colours[event.SeverityInfo])
 	switch e.Status {
 	case event.StatusFiring:
 		return "FIRING " + label, colour

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/plain"
+	"github.com/seed-4578ace9/notifier/internal/screen"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 )
 
@@ -53,7 +54,7 @@ func newSummaryContent(d summary.Digest) summaryContent {
 	c := summaryContent{
 		Digest:    d,
 		OneMinute: d.First.Truncate(time.Minute).Equal(d.Last.Truncate(time.Minute)),
-		Count:     number(d.Dropped, "notification was suppressed", "notifications were suppressed"),
+		Count:     screen.Numbered(d.Dropped, "notification was suppressed", "notifications were suppressed"),
 	}
 	if d.AtLeast {
 		c.Count = atLeast + c.Count
@@ -62,20 +63,20 @@ func newSummaryContent(d summary.Digest) summaryContent {
 		c.Paths = append(c.Paths, newSuppressed(path))
 	}
 	if d.MorePaths > 0 && d.MoreDropped > 0 {
-		paths := number(int64(d.MorePaths), "more path", "more paths")
+		paths := screen.Numbered(d.MorePaths, "more path", "more paths")
 		if d.MoreAtLeast {
 			paths = atLeast + paths
 		}
 		c.More = fmt.Sprintf("and %s: %d", paths, d.MoreDropped)
 	}
 	if d.Unpaired > 0 {
-		c.Unpaired = number(d.Unpaired, "resolved alert", "resolved alerts") + " had no open notification"
+		c.Unpaired = screen.Numbered(d.Unpaired, "resolved alert", "resolved alerts") + " had no open notification"
 	}
 	if d.Doubtful > 0 {
 		c.Doubt = fmt.Sprintf("including %d that an earlier digest may have reported", d.Doubtful)
 	}
 	if earlier > 0 {
-		c.Earlier = fmt.Sprintf("and before that %s: notifier limits history", number(int64(earlier), "change", "changes"))
+		c.Earlier = fmt.Sprintf("and before that %s: notifier limits history", screen.Numbered(earlier, "change", "changes"))
 	}
 	if d.Mute != nil {
 		c.Muted, c.Firing = mutedText(d.Mute), firingText(d.Mute)
@@ -201,13 +202,6 @@ func changeText(c summary.Change) string {
 		text += " by " + by
 	}
 	return text
-}
-
-func number(n int64, one, several string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprint(n, " ", several)
 }
 
 // period returns the times of the first and the last drop, with dates if they differ.

@@ -17,8 +17,9 @@ func width(r rune) int {
 }
 
 // units is the width of s.
-func units(s string) int {
-	sum := 0
+func units(s string) int { return total(s, width) }
+
+func total(s string, width func(rune) int) (sum int) {
 	for _, r := range s {
 		sum += width(r)
 	}
