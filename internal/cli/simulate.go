@@ -132,9 +132,8 @@ func (s *simulation) run(cmd *cobra.Command, arguments []string) error {
 	for _, tree := range trees {
 		limiter := simulate.NewLimiter(simulate.Options{
 			Tree: tree, Retention: inspect.Retention(settings), PairTTL: settings.PairTTL, Fold: settings.FoldOf,
-			Flap: setup.Flap(settings),
+			Flap: setup.Flap(settings), Mutes: mutes,
 		})
-		limiter.Mute(mutes)
 		report, err := history.Replay(ctx, limiter, bar.Stage("evaluating events"))
 		bar.Clear()
 		if err != nil {

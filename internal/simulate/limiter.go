@@ -15,12 +15,9 @@ import (
 
 // Limiter is the Evaluator that decides as Redis does. It uses the limiter of a worker that is alone.
 type Limiter struct {
+	o        Options
 	memory   *store.Memory
-	tree     *limits.Tree
-	mutes    []Mute
 	muting   []bool // which of the mutes are in force
-	fold     func(category string) time.Duration
-	flap     store.Flap
 	reports  reports
 	now      time.Time
 	oneByOne bool
@@ -46,13 +43,10 @@ func ParseMute(text string) (m Mute, err error) {
 	return m, err
 }
 
-// Mute has mutes in force at their times.
-func (l *Limiter) Mute(mutes []Mute) { l.mutes, l.muting = mutes, make([]bool, len(mutes)) }
-
 // adoptMutes puts the mutes of the moment in force.
 func (l *Limiter) adoptMutes() {
-	rules, changed := limits.Ruleset{Tree: l.tree}, false
-	for i, mute := range l.mutes {
+	rules, changed := limits.Ruleset{Tree: l.o.Tree}, false
+	for i, mute := range l.o.Mutes {
 		mutes := true
 		if mute.Every != nil {
 			begin, _ := mute.Every.Next(l.now)
@@ -78,14 +72,17 @@ type Options struct {
 	PairTTL   time.Duration                       // how long a pair is remembered
 	Fold      func(category string) time.Duration // how old the message may be into which an event of its key is folded; 0, nil: none is
 	Flap      store.Flap                          // which keys are flapping
+	Mutes     []Mute                              // each is in force at its times
 }
 
 // NewLimiter returns a limiter without admissions.
 func NewLimiter(o Options) *Limiter {
-	l := &Limiter{tree: o.Tree, oneByOne: limitsUnderWay(o.Tree), fold: o.Fold, flap: o.Flap}
-	l.reports = reports{window: o.Flap.Window, due: make(map[string]dueReport)}
-	if l.fold == nil {
-		l.fold = func(string) time.Duration { return 0 }
+	if o.Fold == nil {
+		o.Fold = func(string) time.Duration { return 0 }
+	}
+	l := &Limiter{
+		o: o, muting: make([]bool, len(o.Mutes)), oneByOne: limitsUnderWay(o.Tree),
+		reports: reports{window: o.Flap.Window, due: make(map[string]dueReport)},
 	}
 	settings := store.Settings{Tree: o.Tree, Lease: deliveryLease, Retention: o.Retention, PairTTL: o.PairTTL, Flap: o.Flap}
 	l.memory = store.NewMemory(settings, func() time.Time { return l.now }, nil)
@@ -197,7 +194,7 @@ func (l *Limiter) requests(events []Event, places []int) []store.Request {
 			Key:      e.Key,
 			Cost:     e.Cost,
 			Resolves: e.Resolves,
-			Fold:     store.Folding{Within: l.fold(e.Category), Severity: e.Severity, Counts: l.flap.Changes > 0 && e.Key != "" && (e.Fires || e.Resolves)},
+			Fold:     store.Folding{Within: l.o.Fold(e.Category), Severity: e.Severity, Counts: l.o.Flap.Changes > 0 && e.Key != "" && (e.Fires || e.Resolves)},
 		}
 		if e.Key != "" && (e.Fires || e.Resolves || asked[i].Fold.Within > 0) {
 			asked[i].Pair = event.Event{Category: e.Category, Key: e.Key}.Keyed()

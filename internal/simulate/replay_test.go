@@ -309,8 +309,9 @@ func TestReplayFolds(t *testing.T) {
 func TestMute(t *testing.T) {
 	t.Parallel()
 	plan := testkit.Must(limits.NewTree(limits.Plan{Global: testkit.Must(limits.Parse("2/1d"))(t)}))(t)
-	l := NewLimiter(Options{Tree: plan, Retention: time.Hour, PairTTL: time.Hour})
-	l.Mute([]Mute{testkit.Must(ParseMute("db=Tue 02:00-04:00 UTC"))(t)})
+	l := NewLimiter(Options{
+		Tree: plan, Retention: time.Hour, PairTTL: time.Hour, Mutes: []Mute{testkit.Must(ParseMute("db=Tue 02:00-04:00 UTC"))(t)},
+	})
 	begin := time.Date(2026, 11, 24, 2, 0, 0, 0, time.UTC)
 	for i, c := range []struct {
 		after time.Duration
