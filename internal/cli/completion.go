@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/inspect"
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/setup"
 	"github.com/seed-4578ace9/notifier/internal/status"
 )
 
@@ -94,16 +94,10 @@ func askDeployment(ctx context.Context) (d deployment) {
 		return d
 	}
 	d.Settings = settings
-	ctx, cancel := context.WithTimeout(ctx, askWorkersFor)
-	defer cancel()
-	connection, err := setup.DialNATS(ctx, settings.NATS)
-	if err != nil {
-		return d
-	}
-	defer connection.Conn.Close()
-	if theirs, err := inspect.Workers(ctx, connection, settings); err == nil && len(theirs.Reports) > 0 {
+	_ = withWorkers(ctx, settings, func(_ *stream.Connection, theirs inspect.WorkersLimits) error {
 		d.WorkersLimits = theirs
-	}
+		return nil
+	})
 	return d
 }
 

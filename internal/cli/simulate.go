@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/inspect"
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -181,25 +182,36 @@ func startingLimits(ctx context.Context, settings config.Config) (plan limits.Pl
 	if settings.Limits.Set {
 		return plan, here
 	}
+	err := withWorkers(ctx, settings, func(connection *stream.Connection, workers inspect.WorkersLimits) error {
+		theirs, err := workers.Plan(connection)
+		if err == nil {
+			plan, from = theirs, workers.String()
+		}
+		return err
+	})
+	if err != nil {
+		from = here + ": " + plain.Line(err.Error())
+	}
+	return plan, from
+}
+
+// withWorkers has work use the limits of the running workers. It returns the error of work, or why no worker answers in time.
+func withWorkers(ctx context.Context, settings config.Config, work func(*stream.Connection, inspect.WorkersLimits) error) error {
 	ctx, cancel := context.WithTimeout(ctx, askWorkersFor)
 	defer cancel()
 	connection, err := setup.DialNATS(ctx, settings.NATS)
 	if err != nil {
-		return plan, here + ": nats does not answer"
+		return errors.New("nats does not answer")
 	}
 	defer connection.Conn.Close()
 	workers, err := inspect.Workers(ctx, connection, settings)
 	switch {
 	case err != nil:
-		return plan, here + ": " + plain.Line(err.Error())
+		return err
 	case len(workers.Reports) == 0:
-		return plan, here + ": no worker answers"
+		return errors.New("no worker answers")
 	}
-	theirs, err := workers.Plan(connection)
-	if err != nil {
-		return plan, here + ": " + plain.Line(err.Error())
-	}
-	return theirs, workers.String()
+	return work(connection, workers)
 }
 
 func (s *simulation) noun() string {
