@@ -9,9 +9,6 @@ import (
 	"sync"
 )
 
-// MaxConnections bounds the connections of a server for few clients: probes, Prometheus, and the readers of the page.
-const MaxConnections = 512
-
 // ConnectionMetrics counts connections.
 type ConnectionMetrics interface {
 	Connections(delta int) // the number of connections changes

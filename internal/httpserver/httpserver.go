@@ -1,7 +1,7 @@
 // Package httpserver has what the HTTP servers of the notifier share: listening, a bound for connections, serving, shutdown,
 // and the log of net/http.
 //
-// A [Server] is used in one order: Listen, Bound, then Serve in a goroutine of its own, then Shutdown. Shutdown may also come before Serve or
+// A [Server] is used in one order: Listen, Bound or ForFew, then Serve in a goroutine of its own, then Shutdown. Shutdown may also come before Serve or
 // instead of it. Each error names the failed call and the purpose of the server.
 package httpserver
 
@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Server is an HTTP server on a listener of its own.
@@ -37,6 +38,30 @@ func Listen(ctx context.Context, serves, setting, addresses string) (*Server, er
 			return nil, fmt.Errorf("%s: %w (check %s)", serves, err, setting)
 		}
 		addresses = others
+	}
+}
+
+// MaxConnections bounds the connections of a server for few clients: probes, Prometheus, and the readers of the page.
+const MaxConnections = 512
+
+// Further bounds of such a server, so that no client holds it up.
+const (
+	readTimeout    = 10 * time.Second
+	idleTimeout    = 2 * time.Minute // longer than the usual scrape interval
+	maxHeaderBytes = 16 << 10
+)
+
+// ForFew bounds the server for few clients, and sets its handler. The caller may bound the time of an answer. The message is that of
+// [ErrorLog].
+func (s *Server) ForFew(handler http.Handler, logger *slog.Logger, message string) {
+	s.Bound(MaxConnections, nil)
+	s.HTTP = &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: readTimeout,
+		ReadTimeout:       readTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          ErrorLog(logger, slog.LevelWarn, message),
 	}
 }
 

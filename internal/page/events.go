@@ -19,6 +19,9 @@ type message struct {
 	Skipped   int               `json:"skipped,omitempty"`   // decisions that arrived too fast to be shown
 }
 
+// writeTimeout bounds the sending of one message to a watcher.
+const writeTimeout = 10 * time.Second
+
 // serveEvents sends the changes to a watcher, once a second. A HEAD request gets none: no write would ever fail, and end its watching.
 func (p *page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")

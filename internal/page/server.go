@@ -2,19 +2,8 @@ package page
 
 import (
 	"context"
-	"log/slog"
-	"net/http"
-	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/httpserver"
-)
-
-// Bounds of connections, so that no reader blocks the server.
-const (
-	readTimeout    = 10 * time.Second
-	writeTimeout   = 10 * time.Second // of one message to a watcher
-	idleTimeout    = 2 * time.Minute
-	maxHeaderBytes = 16 << 10
 )
 
 // Server serves the page on a listener of its own.
@@ -31,15 +20,7 @@ func Listen(ctx context.Context, address string, o Options) (*Server, error) {
 	}
 	p := newPage(o)
 	p.local, p.host = o.Token == "" && httpserver.NamesThisHost(server.Addr()), httpserver.HostOf(address)
-	server.Bound(httpserver.MaxConnections, nil)
-	server.HTTP = &http.Server{
-		Handler:           p.handler(),
-		ReadHeaderTimeout: readTimeout,
-		ReadTimeout:       readTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          httpserver.ErrorLog(o.Logger, slog.LevelWarn, "page server"),
-	}
+	server.ForFew(p.handler(), o.Logger, "page server")
 	return &Server{server, p}, nil
 }
 

@@ -16,11 +16,8 @@ import (
 
 // Bounds of the admin server, so that no client can hold it up. A scrape takes milliseconds.
 const (
-	readTimeout    = 10 * time.Second
-	writeTimeout   = 30 * time.Second
-	idleTimeout    = 2 * time.Minute // longer than the usual scrape interval
-	maxHeaderBytes = 16 << 10
-	maxScrapes     = 16
+	writeTimeout = 30 * time.Second
+	maxScrapes   = 16
 )
 
 // AdminOptions configures the admin server. All fields must be set.
@@ -39,28 +36,19 @@ func ListenAdmin(ctx context.Context, o AdminOptions) (*httpserver.Server, error
 	if err != nil {
 		return nil, err
 	}
-	errorLog := httpserver.ErrorLog(o.Logger, slog.LevelWarn, "admin server")
+	mux := http.NewServeMux()
+	server.ForFew(httpserver.Working(mux), o.Logger, "admin server")
+	server.HTTP.WriteTimeout = writeTimeout
 	RegisterReady(o.Registry, o.Ready)
 	metrics := promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{
-		ErrorLog:            errorLog,
+		ErrorLog:            server.HTTP.ErrorLog,
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: maxScrapes,
 		EnableOpenMetrics:   true, // exemplars need this format; the client asks for it
 	})
-	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics)
 	mux.Handle("GET /healthz", probe("alive", func() error { return nil }))
 	mux.Handle("GET /readyz", probe("ready", o.Ready))
-	server.Bound(httpserver.MaxConnections, nil)
-	server.HTTP = &http.Server{
-		Handler:           httpserver.Working(mux),
-		ReadHeaderTimeout: readTimeout,
-		ReadTimeout:       readTimeout,
-		WriteTimeout:      writeTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          errorLog,
-	}
 	return server, nil
 }
 
