@@ -203,9 +203,8 @@ func (c weekCounter) reports(e Event, verdict Verdict) bool {
 		return true
 	case Dropped:
 		return verdict.Level != ""
-	case Duplicate: // each event of a week has an identity of its own
 	}
-	return false
+	return false // a duplicate: but each event of a week has an identity of its own
 }
 
 // Evaluate implements [Evaluator].
@@ -231,7 +230,6 @@ func (c weekCounter) Evaluate(ctx context.Context, events []Event) ([]Verdict, e
 			}
 		case Folded: // the message of its key shows it
 			delete(c.quiet, e.Category)
-		case Duplicate:
 		}
 		if isQuiet {
 			c.row.Silence = max(c.row.Silence, e.At.Sub(since))

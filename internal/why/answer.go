@@ -113,7 +113,6 @@ func (t Total) What() string {
 		}
 	case journal.Steady:
 		what = "reported as steady"
-	case journal.Dropped, journal.Duplicate, journal.Dead, journal.Expired, journal.Folded, journal.Digest, journal.Lost:
 	}
 	if by != "" {
 		what += " by " + by

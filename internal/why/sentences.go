@@ -77,7 +77,6 @@ func (w words) phrases(e journal.Entry) (what, how string) {
 		return "its body held several alerts, and was split", " into one event for each"
 	case journal.Steady:
 		return "its key was reported as steady", " to " + e.Channel
-	case journal.Digest, journal.Lost:
 	}
 	return string(e.Result), ""
 }
@@ -176,27 +175,21 @@ func (w words) sayDenial(e journal.Entry) string {
 	return text + After("; it could not wait: ", e.Reason)
 }
 
-func waitsFor(reason string) string {
-	switch reason {
-	case "slot":
-		return "a slot"
-	case "pair":
-		return "the outcome of an earlier event of its key"
-	case "redis":
-		return "redis, which is unavailable or refuses a key on its path"
-	case "body":
-		return "its turn to be decoded"
-	case "channel":
-		return "its channel"
-	case "update":
-		return "its turn among the updates"
-	case "steady":
-		return "its key to be steady"
-	case "part", "replay", room.Due:
-		return "a worker"
-	}
-	return reason
+// waited has what an event waits for, by the reason of its wait.
+var waited = map[string]string{
+	"slot":    "a slot",
+	"pair":    "the outcome of an earlier event of its key",
+	"redis":   "redis, which is unavailable or refuses a key on its path",
+	"body":    "its turn to be decoded",
+	"channel": "its channel",
+	"update":  "its turn among the updates",
+	"steady":  "its key to be steady",
+	"part":    "a worker",
+	"replay":  "a worker",
+	room.Due:  "a worker",
 }
+
+func waitsFor(reason string) string { return cmp.Or(waited[reason], reason) }
 
 func reasonOf(reason, detail string) string {
 	if detail == "" || detail == reason {
