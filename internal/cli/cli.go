@@ -194,7 +194,6 @@ func numberOfArguments(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// notNegative returns an error if the value of --limit is below 0.
 func notNegative(limit *int) cobra.PositionalArgs {
 	return func(*cobra.Command, []string) error {
 		if *limit < 0 {

@@ -113,7 +113,6 @@ func (l *loader) checkStreams() {
 	}
 }
 
-// checkSubjects finds subjects that overlap.
 func (l *loader) checkSubjects() {
 	events, letters, inbox := l.of(&l.config.NATS.Subject), l.of(&l.config.DLQ.Subject), l.of(&l.config.NATS.Inbox)
 	if events.faulty {

@@ -96,7 +96,6 @@ func hidden(parse func(text string) (string, error)) form {
 	}
 }
 
-// joined joins the errors of a parser.
 func joined[T any](parse func(text string) (T, []error)) func(text string) (T, error) {
 	return func(text string) (T, error) {
 		parsed, faults := parse(text)

@@ -143,7 +143,6 @@ func (l *loader) parse(s *setting) {
 	s.field.Set(reflect.ValueOf(value))
 }
 
-// origins returns where each rule comes from.
 func (l *loader) origins() map[string]limits.Origin {
 	origins := make(map[string]limits.Origin)
 	for level, limit := range map[string]*limits.Limits{limits.LevelGlobal: &l.config.Limits.Global, limits.LevelCategory: &l.config.Limits.Category} {

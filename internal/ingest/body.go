@@ -47,17 +47,14 @@ func (r *room) take(n int) *problem {
 	return nil
 }
 
-// give returns n bytes.
 func (r *room) give(n int) {
 	r.of.held.Add(-int64(n))
 	r.from.held.Add(-int64(n))
 	r.held -= int64(n)
 }
 
-// leave returns all bytes that the request still holds.
 func (r *room) leave() { r.give(int(r.held)) }
 
-// body is the body of one request.
 type body struct {
 	data  []byte
 	owner *bodies

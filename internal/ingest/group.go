@@ -44,7 +44,6 @@ type group struct {
 	isFlowing             bool // alerts no longer wait
 }
 
-// acceptAlerts splits the body of a request.
 func (h *handler) acceptAlerts(w http.ResponseWriter, r *http.Request, asked request, in *room) ([]byte, *problem) {
 	if r.ContentLength > int64(h.mostGroup) {
 		return nil, tooLarge(h.mostGroup)
@@ -90,7 +89,6 @@ func (h *handler) split(body io.Reader, asked request, in *room) ([]byte, *probl
 	return answer, nil
 }
 
-// withoutMark skips a byte order mark.
 func withoutMark(body io.Reader) io.Reader {
 	start := make([]byte, len("\ufeff"))
 	n, _ := io.ReadFull(body, start)
@@ -151,7 +149,6 @@ func (g *group) token() (json.Token, error) {
 	return g.json.Token()
 }
 
-// value returns the text of the next value of the body.
 func (g *group) value() (value json.RawMessage, err error) {
 	g.input.next()
 	err = g.json.Decode(&value)

@@ -37,7 +37,6 @@ const (
 	Refused   = "refused"   // a request that would fail again, such as a request with an invalid body
 )
 
-// countedAs returns what an acknowledgement counts as.
 func countedAs(ack *jetstream.PubAck) string {
 	if ack.Duplicate {
 		return Duplicate
@@ -52,7 +51,6 @@ const (
 	openAPIPath = "/openapi.json"
 )
 
-// handler answers requests.
 type handler struct {
 	decoder   event.Decoder
 	bodies    bodies
@@ -246,7 +244,6 @@ func (h *handler) admit(w http.ResponseWriter, r *http.Request, asked request) (
 	return h.accept(r, form, asked, room)
 }
 
-// accept reads, publishes and answers.
 func (h *handler) accept(r *http.Request, asked form, m request, room *room) ([]byte, *problem) {
 	read, refusal := h.bodies.read(r, room)
 	if refusal != nil {

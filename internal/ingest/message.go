@@ -25,7 +25,6 @@ const (
 	headerMessageID   = nats.MsgIdHdr
 )
 
-// maxBatch is the largest number of events in one batch.
 const maxBatch = 1000
 
 const (
@@ -89,7 +88,6 @@ func isTextual(media string) bool {
 	return strings.HasPrefix(media, "text/") || strings.HasSuffix(media, "+json")
 }
 
-// maker makes messages of one request.
 type maker struct {
 	decoder  event.Decoder
 	category string

@@ -109,7 +109,6 @@ func (o *outbox) await() {
 	}
 }
 
-// awaitAll waits for all acknowledgements.
 func (o *outbox) awaitAll() {
 	for len(o.underWay) > 0 {
 		o.await()
@@ -119,7 +118,6 @@ func (o *outbox) awaitAll() {
 	}
 }
 
-// groupReceipt is the answer to a group.
 type groupReceipt struct {
 	Alerts     int       `json:"alerts"`
 	Duplicates int       `json:"duplicates"`

@@ -14,7 +14,6 @@ type TLSFiles struct{ CertFile, KeyFile, ClientCAFile string }
 // certificates is the TLS configuration in force.
 type certificates struct{ config atomic.Pointer[tls.Config] }
 
-// watch returns the files to watch.
 func (c *certificates) watch(files TLSFiles) *watched {
 	paths := []string{files.CertFile, files.KeyFile}
 	if files.ClientCAFile != "" {

@@ -54,7 +54,6 @@ func (w *watched) look() (taken bool, err error) {
 	return true, nil
 }
 
-// reload looks at files, and logs the result.
 func (w *watched) reload(logger *slog.Logger) {
 	switch taken, err := w.look(); {
 	case err != nil:

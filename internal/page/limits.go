@@ -13,7 +13,6 @@ import (
 // maxLimits is how many paths are rendered. A deployment may have one path per category.
 const maxLimits = 200
 
-// limitList is the list of rendered limits.
 type limitList struct {
 	folded[path]
 
@@ -22,7 +21,6 @@ type limitList struct {
 	Known  bool // a worker has reported the use of its limits
 }
 
-// path is a path with its limits and live changes.
 type path struct {
 	Path    string
 	Limits  []status.Limit // the fullest first

@@ -44,7 +44,6 @@ type tile struct {
 // folded is a list with visible first entries. The reader unfolds the rest.
 type folded[T any] struct{ First, Rest []T }
 
-// worker is a worker with its name among all workers.
 type worker struct {
 	status.Worker
 	Shown string
@@ -76,7 +75,6 @@ func first[T any](all []T, chosen func(T) bool) (sorted []T) {
 	return append(slices.DeleteFunc(all, func(each T) bool { return !chosen(each) }), rest...)
 }
 
-// tiles are the most important counters.
 func tiles(s status.Status) []tile {
 	var dropped, inRoom, letters int64
 	for _, w := range s.Workers {
@@ -193,7 +191,6 @@ func pausedChannels(s status.Status) int {
 
 func isNotReady(w status.Worker) bool { return !w.Ready }
 
-// number returns how many elements are chosen.
 func number[T any](all []T, chosen func(T) bool) (n int) {
 	for _, each := range all {
 		if chosen(each) {

@@ -51,7 +51,6 @@ const (
 //go:embed assets
 var assets embed.FS
 
-// page answers the requests.
 type page struct {
 	Options
 	hub       *hub
@@ -118,14 +117,12 @@ func (p *page) isNamed(host string) bool {
 	return httpserver.NamesThisHost(host) || httpserver.HostOf(host) == p.host && p.host != ""
 }
 
-// serveOverview serves the whole page.
 func (p *page) serveOverview(w http.ResponseWriter, r *http.Request) {
 	filter := filterOf(r)
 	newest := p.hub.current()
 	p.render(w, http.StatusOK, "overview.html", map[string]any{"Parts": newest.all(filter), "News": newest.news, "Filter": filter})
 }
 
-// render answers with a whole page.
 func (p *page) render(w http.ResponseWriter, code int, name string, data any) {
 	var body bytes.Buffer
 	if err := templates.ExecuteTemplate(&body, name, data); err != nil {

@@ -45,7 +45,6 @@ func beginOf(since string, now time.Time) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("since is %.40q; expected a time span such as 1h, or a time such as 2026-03-01T12:00:00Z", since)
 }
 
-// choicesOf returns the choices of the form, with the chosen one.
 func choicesOf(since string, begin time.Time, zone *time.Location) []choice {
 	choices := []choice{{"", "the journal begins"}}
 	for _, span := range spans {

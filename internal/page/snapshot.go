@@ -18,7 +18,6 @@ var parts = []string{"summary", "chart", "suppressed", "waiting", "channels", "l
 // maxFiltered bounds the renderings of the limits that a snapshot keeps, since a reader may ask for any filter.
 const maxFiltered = 64
 
-// renderer renders parts of the page.
 type renderer struct {
 	logger *slog.Logger
 
@@ -74,7 +73,6 @@ func (n *snapshot) limits(filter string) template.HTML {
 	return n.renderer.render("limits", list)
 }
 
-// render renders a part of the page.
 func (r *renderer) render(name string, data any) template.HTML {
 	var text bytes.Buffer
 	if err := templates.ExecuteTemplate(&text, name, data); err != nil {

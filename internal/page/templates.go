@@ -66,7 +66,6 @@ func plural(n int, what string) string {
 	return count(n) + " " + what + "s"
 }
 
-// room says how many events wait for what.
 func room(waiting map[string]int64) string {
 	var reasons []string
 	for _, reason := range slices.Sorted(maps.Keys(waiting)) {
@@ -77,7 +76,6 @@ func room(waiting map[string]int64) string {
 	return cmp.Or(strings.Join(reasons, ", "), "none")
 }
 
-// newestFirst reverses the events of an answer.
 func newestFirst(events []why.Event) []why.Event {
 	newest := slices.Clone(events)
 	slices.Reverse(newest)

@@ -22,7 +22,6 @@ type dueReport struct {
 	since   store.Change
 }
 
-// flaps notes that the key of an event is flapping.
 func (r *reports) flaps(request store.Request) {
 	if _, known := r.due[request.Pair]; !known {
 		report := dueReport{request, request.Change()}
@@ -33,10 +32,8 @@ func (r *reports) flaps(request store.Request) {
 	}
 }
 
-// at returns when a report is due.
 func (r *reports) at(report dueReport) time.Time { return report.since.At().Add(r.window) }
 
-// noteFlaps notes which events have flapping keys.
 func (l *Limiter) noteFlaps(decisions []store.Decision, requests []store.Request) {
 	for i, d := range decisions {
 		if d.Flaps || d.Fold != nil && d.Fold.Flaps {

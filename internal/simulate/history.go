@@ -29,7 +29,6 @@ type Problem struct {
 	Err    error
 }
 
-// maxProblems bounds the recorded problems.
 const maxProblems = 10
 
 // Progress is called from time to time with the progress of a task. The total is 0 if it is unknown.

@@ -50,7 +50,6 @@ func ReadLines(ctx context.Context, in io.Reader, decoder event.Decoder, progres
 	return h, nil
 }
 
-// eventsOfLine returns the events of a line, and its fault.
 func eventsOfLine(number uint64, line []byte, decoder event.Decoder) ([]Event, error) {
 	if line[0] != '{' {
 		return nil, errNotObject

@@ -36,7 +36,6 @@ func WriteTable(out io.Writer, r Report, top int) error {
 	return writeColumns(out, rows, 0, 4)
 }
 
-// line is one line of a table.
 type line struct {
 	Path
 	summed bool // sums several paths, which have no common silence
@@ -65,7 +64,6 @@ func (r Report) lines(top int) []line {
 	return append(lines, line{Path: total})
 }
 
-// sum returns the sum of the counts of paths.
 func sum(paths []Path) Path {
 	s := Path{Category: fmt.Sprintf("(%d more)", len(paths)), Dropped: make(map[string]int)}
 	for _, path := range paths {

@@ -19,7 +19,6 @@ var weekStart = time.Date(2026, time.January, 5, 0, 0, 0, 0, time.UTC)
 // WeekSeed is the seed of the week that the command and the page show.
 const WeekSeed = 1
 
-// weekHours is the length of the generated week.
 const weekHours = 7 * 24
 
 // Week returns the events of an on-call week. The seed determines them: quiet working days, a storm of 40 alerts on 50 hosts, a check that
@@ -42,7 +41,6 @@ func Week(seed uint64) *History {
 	return w.history
 }
 
-// week makes the events of a week.
 type week struct {
 	history *History
 	random  *rand.Rand
@@ -60,7 +58,6 @@ func (w week) add(at time.Duration, e Event) {
 	w.history.events = append(w.history.events, e)
 }
 
-// alert adds a firing or a resolved event.
 func (w week) alert(at time.Duration, category, key string, fires bool) {
 	w.add(at, Event{Category: category, Key: key, Fires: fires, Resolves: !fires})
 }

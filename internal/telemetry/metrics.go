@@ -399,7 +399,6 @@ func decisionCounters(vec *prometheus.CounterVec) map[string]closedCounter {
 	return counters
 }
 
-// registrar makes metrics and registers them.
 type registrar struct{ promauto.Factory }
 
 func (r registrar) counters(name, help string, labels ...string) *prometheus.CounterVec {

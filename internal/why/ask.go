@@ -114,7 +114,6 @@ func (s *session) unknown(what string, err error) {
 	}
 }
 
-// unknown adds a failed source to the answer.
 func (a *asking) unknown(what string, err error) {
 	if text := what + ": " + err.Error(); !slices.Contains(a.answer.Unknown, text) {
 		a.answer.Unknown = append(a.answer.Unknown, text)

@@ -238,7 +238,6 @@ func (a *asking) sayRecord(ctx context.Context, e *Event) []string {
 	return nil
 }
 
-// admitted sets the state of an event that has its slots.
 func (e *Event) admitted() {
 	if e.State != StateWaiting {
 		e.State = StateAdmitted

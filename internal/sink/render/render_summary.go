@@ -35,7 +35,6 @@ type summaryContent struct {
 	Muted, Firing                string   // of the digest of a mute that has ended
 }
 
-// suppressed describes the drops of one path.
 type suppressed struct {
 	Dropped          int64
 	Name, Why, Title string

@@ -139,7 +139,6 @@ var textPlaces = []textPlace{
 	{"id", false, func(e *event.Event, text string) { e.ID = head(plain.Line(text), event.MaxIDBytes) }},
 }
 
-// linkOf turns a text into a URL.
 func linkOf(text string) string {
 	if text == "" || strings.HasPrefix(text, "https://") {
 		return text
