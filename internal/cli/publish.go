@@ -21,6 +21,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/screen"
 	"github.com/seed-4578ace9/notifier/internal/setup"
+	"github.com/seed-4578ace9/notifier/internal/simulate"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/sink/render"
 	"github.com/seed-4578ace9/notifier/internal/sink/slack"
@@ -191,17 +192,7 @@ func (p *publisher) read(body []byte) ([]event.Event, error) {
 	case p.largest > 0 && int64(len(body)) > p.largest:
 		return nil, fmt.Errorf("it has %d bytes, and NATS takes %d at most (max_payload)", len(body), p.largest)
 	}
-	whole := event.Message{Subject: p.subject, Data: body, Stream: "preview", Sequence: 1}
-	messages := []event.Message{whole}
-	parts, bad := p.decoder.Parts(whole)
-	if parts != nil {
-		messages = nil
-		for _, part := range parts {
-			messages = append(messages, event.Message{
-				Subject: part.Subject, Data: part.Data, Stream: whole.Stream, Sequence: whole.Sequence, Room: &part.Room,
-			})
-		}
-	}
+	messages, bad := event.MessagesOf(p.decoder, event.Message{Subject: p.subject, Data: body, Stream: "preview", Sequence: 1})
 	var events []event.Event
 	for _, m := range messages {
 		e, err := p.decoder.Decode(m)
@@ -285,9 +276,6 @@ func (p *publishing) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%w (no stream takes this subject at present: start a worker or run notifier provision; a cluster that elects a leader takes it in a moment)", err)
 }
 
-// maxLine is the longest line of standard input: the largest body that a setting allows, and a line feed.
-const maxLine = 64<<20 + 1
-
 // lines passes on each line that a worker would accept, at least in part. It prints faults of lines, and returns an error if there are any.
 func (p *publisher) lines(ctx context.Context, take func(input) error) error {
 	lines, ended := make(chan []byte), make(chan error, 1)
@@ -346,7 +334,7 @@ func faultsOf(refused, partly int) error {
 // readLines passes on each line, without blanks around it and without the byte order mark of an editor.
 func (p *publisher) readLines(ctx context.Context, lines chan<- []byte) error {
 	scanner := bufio.NewScanner(p.in)
-	scanner.Buffer(nil, maxLine)
+	scanner.Buffer(nil, simulate.MaxLine)
 	for scanner.Scan() {
 		select {
 		case lines <- bytes.TrimSpace(event.TrimStart(bytes.Clone(scanner.Bytes()))):

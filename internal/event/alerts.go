@@ -71,6 +71,19 @@ func (d Decoder) Parts(m Message) (parts []Part, bad *Fault) {
 	return parts, g.fault()
 }
 
+// MessagesOf returns the messages that a decoder makes events of: one for each part of a body with several alerts, and otherwise the message
+// itself. It returns the fault of [Decoder.Parts].
+func MessagesOf(d Decoder, m Message) (messages []Message, bad *Fault) {
+	parts, bad := d.Parts(m)
+	if parts == nil {
+		return []Message{m}, nil
+	}
+	for _, part := range parts {
+		messages = append(messages, Message{Subject: part.Subject, Data: part.Data, Stream: m.Stream, Sequence: m.Sequence, Room: &part.Room})
+	}
+	return messages, bad
+}
+
 // Bounds for the description of invalid alerts: the number of alerts, the size of each.
 const (
 	toldAlerts    = 2

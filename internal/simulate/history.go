@@ -61,21 +61,12 @@ func eventOf(number uint64, e event.Event) Event {
 // eventsOf returns the events that a worker makes of a message. A body of alerts becomes one event for each alert, any other message a
 // single event. The error is a *event.Fault, which may concern only some of the alerts. Faults with an accepted reason do not count.
 func eventsOf(m event.Message, decoder event.Decoder, accepted ...event.Reason) ([]Event, error) {
-	parts, bad := decoder.Parts(m)
-	if parts == nil {
-		e, err := decoder.Decode(m)
+	messages, bad := event.MessagesOf(decoder, m)
+	events := make([]Event, len(messages))
+	for i, message := range messages {
+		e, err := decoder.Decode(message)
 		if fault, faulty := errors.AsType[*event.Fault](err); faulty && !slices.Contains(accepted, fault.Reason) {
 			return nil, fault
-		}
-		return []Event{eventOf(m.Sequence, e)}, nil
-	}
-	events := make([]Event, len(parts))
-	for i, part := range parts {
-		e, err := decoder.Decode(event.Message{
-			Subject: part.Subject, Data: part.Data, Stream: m.Stream, Sequence: m.Sequence, Room: &part.Room,
-		})
-		if err != nil {
-			return nil, err
 		}
 		events[i] = eventOf(m.Sequence, e)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
-// maxLine is the longest line: the largest body that a setting allows, and a line feed.
-const maxLine = 64<<20 + 1
+// MaxLine is the longest line: the largest body that a setting allows, and a line feed.
+const MaxLine = 64<<20 + 1
 
 var errNotObject = errors.New("not a JSON object")
 
@@ -27,7 +27,7 @@ const source = "line"
 func ReadLines(ctx context.Context, in io.Reader, decoder event.Decoder, progress Progress) (*History, error) {
 	h := &History{}
 	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, maxLine)
+	lines.Buffer(nil, MaxLine)
 	var read int64
 	for number := uint64(1); lines.Scan(); number++ {
 		read += int64(len(lines.Bytes()) + 1)

@@ -102,13 +102,9 @@ func (s Streams) readOne(ctx context.Context, sequence uint64, take func(*jetstr
 func (s Streams) published(m *jetstream.RawStreamMsg) []Pending {
 	origin := room.Origin{Stream: s.Producers, Sequence: m.Sequence, Stored: m.Time}
 	message := event.Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: origin.Stream, Sequence: origin.Sequence}
-	parts, _ := s.Decoder.Parts(message)
-	if len(parts) == 0 {
-		return []Pending{s.pending(message, origin, Pending{Since: m.Time})}
-	}
+	messages, _ := event.MessagesOf(s.Decoder, message)
 	var pending []Pending
-	for _, part := range parts {
-		message.Subject, message.Data, message.Header, message.Room = part.Subject, part.Data, nil, &part.Room
+	for _, message := range messages {
 		pending = append(pending, s.pending(message, origin, Pending{Since: m.Time}))
 	}
 	return pending
