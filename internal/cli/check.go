@@ -265,7 +265,7 @@ func (c *check) limits(ctx context.Context, connection *stream.Connection, share
 		c.fail(subject, fmt.Sprintf("bucket %s holds %s, which is older than what is in force, %s: a worker takes no events; "+
 			"after a restore, notifier limits adopt puts the bucket's state in force", options.Name, setup.Position(s), inForce))
 	default:
-		c.readable(setup.JetStream(connection), options, s)
+		c.readable(js, options, s)
 	}
 }
 
@@ -422,9 +422,13 @@ func (c *check) power(ctx context.Context, connection *stream.Connection, client
 			row = append(row, setting+" "+value)
 		}
 	}
-	servers, err := c.keepers(ctx, setup.JetStream(connection))
+	servers := "" // that keep the events
+	events, err := setup.JetStream(connection).Stream(ctx, setup.Names(c.settings).Stream)
 	if stream.LacksJetStream(err) { // the check of the streams reports it
 		return
+	}
+	if err == nil {
+		servers = fmt.Sprint(events.CachedInfo().Config.Replicas)
 	}
 	fsync := c.appendfsync(ctx, client)
 	interval, _ := stream.SyncInterval(ctx, connection.Conn)
@@ -463,15 +467,6 @@ func powerRow(servers, interval, fsync string) string {
 		more = "more than "
 	}
 	return more + "row " + strings.Join(row, ", ")
-}
-
-// keepers returns how many servers keep the events.
-func (c *check) keepers(ctx context.Context, js jetstream.JetStream) (string, error) {
-	events, err := js.Stream(ctx, setup.Names(c.settings).Stream)
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprint(events.CachedInfo().Config.Replicas), nil
 }
 
 // appendfsync is how often Redis syncs its append-only file, "none" without such a file, and "" if the user may not ask.

@@ -9,6 +9,7 @@
 package delayed
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,10 +104,7 @@ func (s *Store) read(ctx context.Context, subject string, wanted func(Event) boo
 
 // inOrder compares the places of two events in the streams of the producers.
 func inOrder(x, y Event) int {
-	if c := x.Stored.Compare(y.Stored); c != 0 {
-		return c
-	}
-	return int(int64(x.Entry.Origin.Sequence) - int64(y.Entry.Origin.Sequence)) //nolint:gosec // sequences of messages are far below the end
+	return cmp.Or(x.Stored.Compare(y.Stored), cmp.Compare(x.Entry.Origin.Sequence, y.Entry.Origin.Sequence))
 }
 
 // eventOf reads a message of the room. Messages that no worker or operator wrote, requests, updates and reports are no events.
