@@ -33,8 +33,16 @@ func (l *loader) checkBetween(o Options) {
 	l.checkPair(&l.config.Ingest.TLS.CertFile, &l.config.Ingest.TLS.KeyFile)
 	l.checkFlap()
 	l.checkAddresses()
-	l.checkClientAuthorities()
+	l.checkNeeds(l.of(&l.config.Ingest.TLS.ClientCAFile), l.of(&l.config.Ingest.TLS.CertFile),
+		"expected a certificate, since clients show theirs over TLS alone")
 	l.checkLimits()
+}
+
+// checkNeeds finds a setting that is set without another one. The remedy ends the fault of the other one.
+func (l *loader) checkNeeds(s, needed *setting, remedy string) {
+	if s.given && !needed.given {
+		l.add(needed, "not set, but %s is; %s", s.Variable, remedy)
+	}
 }
 
 func (l *loader) checkAckWait() {
@@ -78,9 +86,7 @@ func sameAddress(a, b string) bool {
 
 func (l *loader) checkLogin() {
 	user, password := l.of(&l.config.NATS.User), l.of(&l.config.NATS.Password)
-	if password.given && !user.given {
-		l.add(user, "not set, but %s is; set the user name that goes with that password", password.Variable)
-	}
+	l.checkNeeds(password, user, "set the user name that goes with that password")
 	first := ""
 	for _, login := range []*setting{l.of(&l.config.NATS.CredsFile), user, l.of(&l.config.NATS.Token)} {
 		switch {
@@ -146,9 +152,7 @@ func (l *loader) checkSink(fallback string) {
 	if token.given && webhook.given {
 		l.add(webhook, "set together with %s; expected one of them", token.Variable)
 	}
-	if token.given && !channel.given {
-		l.add(channel, "not set, but %s is; expected a default channel such as #alerts", token.Variable)
-	}
+	l.checkNeeds(token, channel, "expected a default channel such as #alerts")
 	sink := l.of(&l.config.Sink)
 	if sink.faulty {
 		return
@@ -186,12 +190,9 @@ func (l *loader) checkMentions() {
 // soon, except of the certificate of ingest: ingest reloads that certificate, and warns of its end itself.
 func (l *loader) checkPair(certFile, keyFile *string) {
 	cert, key := l.of(certFile), l.of(keyFile)
-	switch {
-	case cert.given && !key.given:
-		l.add(key, "not set, but %s is; expected the key of that certificate", cert.Variable)
-	case key.given && !cert.given:
-		l.add(cert, "not set, but %s is; expected the certificate of that key", key.Variable)
-	case cert.given && !cert.faulty && !key.faulty:
+	l.checkNeeds(cert, key, "expected the key of that certificate")
+	l.checkNeeds(key, cert, "expected the certificate of that key")
+	if cert.given && key.given && !cert.faulty && !key.faulty {
 		pair, err := tls.LoadX509KeyPair(*certFile, *keyFile)
 		if err != nil {
 			l.add(cert, "does not go with %s=%q: %v; expected a certificate and its key in PEM",
@@ -199,13 +200,6 @@ func (l *loader) checkPair(certFile, keyFile *string) {
 		} else if end := certificate.EndingSoon(pair); end != nil && certFile != &l.config.Ingest.TLS.CertFile {
 			l.ending = append(l.ending, fmt.Sprintf("%s: %v", cert.Variable, end))
 		}
-	}
-}
-
-func (l *loader) checkClientAuthorities() {
-	certificate, authorities := l.of(&l.config.Ingest.TLS.CertFile), l.of(&l.config.Ingest.TLS.ClientCAFile)
-	if authorities.given && !certificate.given {
-		l.add(certificate, "not set, but %s is; expected a certificate, since clients show theirs over TLS alone", authorities.Variable)
 	}
 }
 
