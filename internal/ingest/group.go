@@ -89,6 +89,7 @@ func (h *handler) split(body io.Reader, asked request, in *room) ([]byte, *probl
 	return answer, nil
 }
 
+// withoutMark skips a byte order mark.
 func withoutMark(body io.Reader) io.Reader {
 	start := make([]byte, len("\ufeff"))
 	n, _ := io.ReadFull(body, start)
