@@ -216,9 +216,9 @@ func (u *Usage) show(tree *store.Routes, nodes []limits.Node, uses [][]limits.Us
 	if u.latest == nil {
 		u.latest = make(map[string][]limits.Use, len(nodes))
 	}
-	for i, node := range nodes {
-		u.known[node.Level] = true
-		u.latest[node.Path] = uses[i]
+	for i, used := range uses {
+		u.known[nodes[i].Level] = true
+		u.latest[nodes[i].Path] = used
 	}
 	for _, use := range store.FullestOf(tree.Tree, slices.Collect(maps.Values(u.latest))) {
 		if u.known[use.Level] {

@@ -247,7 +247,8 @@ func TestFoldedEventIsNotBeingDelivered(t *testing.T) {
 	t.Parallel()
 	settings := pairSettings(t)
 	inMemory := newMemorySubject(t, settings)
-	inMemory.Store.(*Memory).KeepPairs()
+	memory, _ := inMemory.Store.(*Memory)
+	memory.KeepPairs()
 	_, client := startRedis(t)
 	for _, s := range []*subject{inMemory, newRedisSubject(t, client, settings)} {
 		posted := s.admit(folding("first", 1))[0]
