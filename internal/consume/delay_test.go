@@ -172,6 +172,7 @@ func TestDelayedEventLeavesBeforeItEnds(t *testing.T) {
 		"muted":                {mute, 1, "dropped payments"},
 		"above the capacity":   {store.Decision{Verdict: store.ExceedsCapacity, Node: limits.Node{Level: "the rule"}}, 1, "dropped payments"},
 		"expired":              {store.Decision{Verdict: store.Unknown}, 1, "expired payments"},
+		"posted meanwhile":     {store.Decision{Verdict: store.Duplicate}, 1, "duplicate payments"},
 		"Redis is unavailable": {store.Decision{Verdict: store.Denied, Node: limits.Node{Level: limits.LevelClosed}}, 0, "dropped payments"},
 	}, func(t *testing.T, f *fixture, test endingCase) {
 		var leaves atomic.Int32

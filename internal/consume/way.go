@@ -186,10 +186,11 @@ func (d *decider) undelivered(
 ) (end outcome.Settlement, ends bool) {
 	switch decision.Verdict {
 	case store.Denied, store.ExceedsCapacity:
-		if d.planner.Add(c, decision, denial, rules) || d.planner.Forget(c, denial) {
+		if d.planner.Add(c, decision, denial, rules) {
 			return outcome.Settlement{}, false
 		}
-		return d.refusals.Dropped(c.Message, denial), true
+		end = d.refusals.Dropped(c.Message, denial)
+		return end, !d.planner.Forget(c, end)
 	case store.Done:
 		if rest := d.folds.Updater.UnshownOf(decision); rest.Any() {
 			d.pool.Run(func() { d.folds.Updater.Show(l, c, rest) })
@@ -197,12 +198,11 @@ func (d *decider) undelivered(
 		}
 		return outcome.Done(c), true
 	case store.Duplicate:
-		return outcome.Settlement{Message: c.Message, Outcome: journal.Duplicate}, true
+		end = outcome.Settlement{Message: c.Message, Outcome: journal.Duplicate}
+		return end, !d.planner.Forget(c, end)
 	case store.Unknown: // no worker has delivered it
-		if d.planner.Forget(c, nil) {
-			return outcome.Settlement{}, false
-		}
-		return outcome.WithoutRecord(c.Message), true
+		end = outcome.WithoutRecord(c.Message)
+		return end, !d.planner.Forget(c, end)
 	case store.Unpaired:
 		return d.pairs.neverOpened(c, decision), true
 	case store.Folded:

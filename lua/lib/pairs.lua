@@ -198,6 +198,10 @@ local function announce_pair(book, pair, event_key, delivery, is_leased)
   local carrier, original = read_delivery(delivery)
   local version = version_of(read_messages(read_pair(book, pair)) or {}, event_key, original, carrier)
   local deliveries = read_deliveries(book, pair)
+  local waited = original ~= event_key and deliveries[original]
+  if waited and waited.version == carrier then -- a reminder waits for its slot under the event key of the event that it repeats
+    deliveries[original], book.unwritten[pair] = nil, is_leased
+  end
   local known = deliveries[event_key]
   if known and known.version == version and known.comes_back == 0 then
     return

@@ -39,8 +39,9 @@ type Planner struct {
 type plan struct {
 	candidate received.Candidate
 	ask       store.Postponement // without the longest wait
-	denial    *store.Denial      // nil: it has expired, or an operator drops it
-	rules     *store.Rules       // by which it was denied, or older ones; nil: the event is to leave its queues and its pair, and to end
+	denial    *store.Denial      // nil: the event is to leave its queues and its pair, and to end
+	rules     *store.Rules       // by which it was denied, or older ones
+	end       outcome.Settlement // without a denial
 }
 
 // NewPlanner returns a planner that does not run yet. It has recounts look at the first levels whose events wait.
@@ -73,14 +74,14 @@ func (p *Planner) Add(c received.Candidate, decision *store.Decision, denial *st
 }
 
 // Forget queues an event that ends without a plan after it has waited for a slot: it leaves its queues before it ends, and its resolved
-// event no longer waits for it. Without a denial, the event has expired or an operator drops it. For others it returns false.
-func (p *Planner) Forget(c received.Candidate, denial *store.Denial) bool {
-	if !c.Waited() || denial != nil && denial.Level == store.LevelClosed { // Redis is unavailable
+// event no longer waits for it. For others it returns false.
+func (p *Planner) Forget(c received.Candidate, end outcome.Settlement) bool {
+	if !c.Waited() || end.Denial != nil && end.Denial.Level == store.LevelClosed { // Redis is unavailable
 		return false
 	}
 	ask := store.Postponement{Request: c.Request()}
 	ask.Cost = c.Event.Cost // it names the event in its queues
-	p.queue.Add(plan{candidate: c, denial: denial, ask: ask})
+	p.queue.Add(plan{candidate: c, ask: ask, end: end})
 	return true
 }
 
@@ -88,7 +89,7 @@ func (p *Planner) Forget(c received.Candidate, denial *store.Denial) bool {
 func (p *Planner) plan(ctx context.Context, next plan) {
 	c := next.candidate
 	deadline := c.Entry.Since.Add(p.refusals.Delay(c.Event.Category))
-	if next.rules != nil {
+	if next.denial != nil {
 		next.ask.Longest = deadline.Sub(p.clock.Now())
 	}
 	verdict, in, err := p.throttle.Delay(ctx, next.ask)
@@ -105,6 +106,10 @@ func (p *Planner) plan(ctx context.Context, next plan) {
 		return
 	}
 	defer p.pool.Release(1)
+	if next.denial == nil {
+		p.settler.Settle(next.end)
+		return
+	}
 	switch verdict {
 	case store.AlreadyWaiting:
 		p.settler.Settle(outcome.Settlement{Message: c.Message, Outcome: journal.Duplicate})
@@ -116,12 +121,8 @@ func (p *Planner) plan(ctx context.Context, next plan) {
 			p.refusals.AddLate(c.Event.Category)
 		}
 	}
-	if next.denial == nil {
-		p.settler.Settle(outcome.WithoutRecord(c.Message))
-		return
-	}
 	dropped := p.refusals.Dropped(c.Message, next.denial)
-	if verdict == store.TooLate && next.rules != nil {
+	if verdict == store.TooLate {
 		dropped.Refused = journal.TooLate
 	}
 	p.settler.Settle(dropped)

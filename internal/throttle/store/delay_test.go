@@ -397,6 +397,27 @@ var delayStories = []story{
 		k.delay(postponed(aboutDisk("third")), 1, TooMany)
 		k.wantFields(want)
 	}},
+	{"a reminder is delivered after its wait", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "r1")
+		p := postponed(aboutDisk("firing").inMessage(5))
+		k.clock.Advance(k.delay(p, mostDelayed, ComesBack))
+		k.resolve(aboutDisk("resolved").inMessage(9), Leased, "")
+		reminder := k.deliver(p.comeBack().Reminder(1))
+		k.resolve(aboutDisk("resolved").inMessage(9), Leased, "") // the reminder is being delivered
+		k.finish(reminder, "r2")
+		k.resolve(aboutDisk("resolved").inMessage(9), Admitted, "r1", "r2")
+	}},
+	{"a reminder is delivered while another message of its event waits", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "r1")
+		p := postponed(aboutDisk("firing").inMessage(5))
+		k.clock.Advance(k.delay(p, mostDelayed, ComesBack))
+		k.fire(aboutDisk("firing").inMessage(6).Reminder(1), "r2")
+		k.resolve(aboutDisk("resolved").inMessage(9), Leased, "")
+		ends := p.comeBack()
+		ends.Longest = 0
+		k.delay(ends, mostDelayed, TooLate)
+		k.resolve(aboutDisk("resolved").inMessage(9), Admitted, "r1", "r2")
+	}},
 	{"another message with its ID waits on", func(_ *testing.T, k *pairKit) {
 		first, second := postponed(aboutDisk("firing")), postponed(aboutDisk("firing"))
 		second.Message.Sequence++
