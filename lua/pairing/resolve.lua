@@ -139,6 +139,17 @@ local function wait_for_delivery(book, pair, is_open, stored)
   return wait
 end
 
+-- Returns whether an event was folded into a message that was stored after a resolved event: the key fires again, or soon. A worse event may
+-- have got a newer message meanwhile, although it was stored before.
+local function fires_later(messages, stored)
+  for _, m in ipairs(messages) do
+    if m.newest > stored then
+      return true
+    end
+  end
+  return false
+end
+
 -- Returns the event keys of the firing events that a resolved event ends; nil if all of them were stored too much later.
 local function ended_by(messages, stored)
   local is_ended, later = {}, nil
@@ -249,7 +260,7 @@ local function evaluate(event)
   end
   local newest = messages and messages[#messages]
   local is_flapping = event.counts and count_change(flaps, book, pair, false, stored, is_open)
-  if newest and (newest.newest > stored or is_flapping and newest.receipt ~= '') then -- it fires again, or soon
+  if newest and (fires_later(messages, stored) or is_flapping and newest.receipt ~= '') then
     local number, minute = fold_into(folds, book, pair, messages, newest, event_key, version, stored, is_flapping)
     folds.answered[event_key] = { version = version, number = number, minute = minute }
     return FOLDED, number, minute

@@ -110,6 +110,13 @@ var foldStories = []story{
 		testkit.Equal(k.t, k.resolve(aboutDisk("resolved").inMessage(20), Folded, "").Fold.Number, 3, "number of the resolved event, asked again")
 		k.resolve(aboutDisk("resolved again").inMessage(40), Admitted, "r")
 	}},
+	{"behind a resolved event that was stored before, and before a worse event was posted", func(_ *testing.T, k *pairKit) {
+		k.fire(folding("first", 1).inMessage(10), "r")
+		k.fold(folding("second", 1).inMessage(30), 2)
+		k.fire(folding("worse", 2).inMessage(15), "r2") // it waited meanwhile
+		k.resolve(aboutDisk("resolved").inMessage(20), Folded, "")
+		k.resolve(aboutDisk("resolved again").inMessage(40), Admitted, "r", "r2")
+	}},
 	{"together with others", func(t *testing.T, k *pairKit) {
 		k.fire(folding("first", 1), "r")
 		derivedID := folding("NOTIFICATIONS:7", 1)

@@ -229,8 +229,8 @@ func (m *Memory) resolve(request Request, name string, known *record, now int64)
 	}
 	flaps := m.pairs.countChange(request, now)
 	if pair, open := m.pairs.of(request.Pair, now); open {
-		newest := pair.messages[len(pair.messages)-1]
-		if newest.newest > request.Message.version() || flaps && newest.receipt != "" { // it fires again, or soon
+		firesLater := slices.ContainsFunc(pair.messages, func(m pairMessage) bool { return m.newest > request.Message.version() })
+		if firesLater || flaps && pair.messages[len(pair.messages)-1].receipt != "" {
 			return m.records.folded(name, request.Message.version(), now, m.pairs.foldInto(pair, request, now, flaps)), nil
 		}
 		if taken := m.pairs.take(pair, request); taken != nil {
