@@ -16,7 +16,7 @@
 -- Returns for each event
 --   0   it has no message in an open pair or is not due
 --   -1  its message was posted for this very stored message
---   n   it is due, and has n messages; MOST_MESSAGES if it is folded
+--   n   it is due or was admitted as a reminder, and has n messages; MOST_MESSAGES if it is folded
 --
 -- Errors: WRONGTYPE and NOPERM are raised before anything is written.
 
@@ -34,6 +34,13 @@ local RENEWED = 0.99
 
 local dones, versions = {}, {}
 
+-- Returns whether a stored message of an event was admitted as the reminder with a number (see Reminder in internal/throttle/store). Such a
+-- reminder goes on, although other messages and folded events may have come since: otherwise it would keep its slots and its lease.
+local function is_reminder(event_key, version, number)
+  local category, id = string.match(event_key, '^([^ ]*) ?(.*)$')
+  return tonumber(redis.call('ZSCORE', message_key, category .. '~' .. number .. ' ' .. id) or 0) == version
+end
+
 -- Returns the answer for an event.
 local function answer(event_key, version, book, pair)
   local entry = read_pair(book, pair)
@@ -46,6 +53,10 @@ local function answer(event_key, version, book, pair)
       end
       count, last = count + 1, m
     end
+  end
+  local under_way = last and count or MOST_MESSAGES
+  if messages[1] and is_reminder(event_key, version, under_way) then
+    return under_way
   end
   local newest = messages[#messages]
   local folded = not last and newest and newest.newest > 0 and tonumber(redis.call('ZSCORE', message_key, event_key) or 0)

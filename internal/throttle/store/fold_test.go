@@ -200,6 +200,9 @@ var foldStories = []story{
 		lease := k.deliver(second.inMessage(30).Reminder(mostPairMessages))
 		k.want(Duplicate, second.inMessage(31).Reminder(mostPairMessages)) // another worker has another repetition
 		k.resolve(aboutDisk("resolved").inMessage(20), Leased, "")         // stored before the repetition: the reminder goes with its event
+		k.fold(folding("third", 1).inMessage(11), 3)
+		k.repeat(second.inMessage(30), mostPairMessages) // the reminder goes on
+		k.repeat(second.inMessage(31), NotDue)
 		k.finish(lease, "r2")
 		k.repeat(second.inMessage(30), Posted)
 		k.repeat(second.inMessage(31), NotDue)
