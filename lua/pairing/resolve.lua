@@ -124,12 +124,13 @@ local function is_folded(event_key)
 end
 
 -- Returns when to ask again for a pair because of a firing event that is being delivered or waits for a slot; nil without one. It counts only
--- events that were stored before the resolved event, unless the pair is not open.
-local function wait_for_delivery(book, pair, is_open, stored)
+-- events that were stored before the resolved event, unless the pair is not open. A report counts each event that is being delivered: its message
+-- may say that the key is flapping.
+local function wait_for_delivery(book, pair, is_open, stored, is_report)
   local wait = coming_until(book, pair) > now and LAPSED_WAIT or nil
   for event_key, one in pairs(read_deliveries(book, pair)) do
     local counts = not is_open or one.version <= stored
-    local its_end = counts and lease_of(event_key)
+    local its_end = (counts or is_report) and lease_of(event_key)
     if its_end then
       wait = math.max(wait or 0, is_held(its_end, now, lease) and math.ceil(its_end - now) or LAPSED_WAIT)
     elseif counts and one.comes_back + LATE_RETURN > now then
@@ -250,7 +251,7 @@ local function evaluate(event)
     return RECLAIMED, lease
   end
   local is_open = pair_text(entry, OPEN)
-  local wait = wait_for_delivery(book, pair, is_open, stored)
+  local wait = wait_for_delivery(book, pair, is_open, stored, event.is_report)
   if wait then
     return LEASED, wait
   end

@@ -145,6 +145,16 @@ var flapStories = []story{
 		k.finish(d.Lease, "")
 		k.finish(k.resolve(resolving(changing("ended-3", 40)), Admitted, "r3", "r4").Lease, "")
 	}},
+	{"until it is steady, and a message that still says so is posted", func(_ *testing.T, k *pairKit) {
+		k.flap()
+		worse := changing("worse", 10)
+		worse.Fold.Severity = 2
+		lease := k.deliver(worse)
+		report := changing("any", 8).Report(changing("any", 8).Change())
+		k.resolve(report, Leased, "")
+		k.finish(lease, "r4")
+		k.resolve(report, Admitted, "r4", "r3")
+	}},
 	{"until it is steady and resolved", func(t *testing.T, k *pairKit) {
 		k.flap()
 		k.foldFlap(resolving(changing("ended-3", 10)), 2)

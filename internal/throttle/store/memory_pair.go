@@ -242,7 +242,7 @@ func (m *Memory) resolve(request Request, name string, known *record, now int64)
 }
 
 // waitForDelivery returns when to ask again for a pair because of a firing event that is being delivered or comes back; 0 without one. It counts
-// only events that were stored before the resolved event, unless the pair is not open.
+// only events that were stored before the resolved event, unless the pair is not open or the request is a report.
 func (p *memoryPairs) waitForDelivery(records *records, request Request, now int64) (wait time.Duration) {
 	if p.coming[request.Pair] > now {
 		wait = lapsedWait
@@ -250,7 +250,7 @@ func (p *memoryPairs) waitForDelivery(records *records, request Request, now int
 	_, isOpen := p.of(request.Pair, now)
 	for name, version := range p.deliveries(request.Pair, now) {
 		known := records.known(name, now)
-		if known == nil || known.doneUntil != 0 || isOpen && version > request.resolvesUpto() {
+		if known == nil || known.doneUntil != 0 || isOpen && version > request.resolvesUpto() && request.Steady == 0 {
 			continue
 		}
 		if records.isHeld(known, now) {
