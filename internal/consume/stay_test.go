@@ -236,3 +236,18 @@ func TestStayGoesOn(t *testing.T) {
 	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"sent payments": 1})
 }
+
+// TestUpdatesOfAMessageShareAPlace compares the places of two updates of a message. The update of a report replaces an earlier update in the room,
+// so nobody else would end the place of the earlier one.
+func TestUpdatesOfAMessageShareAPlace(t *testing.T) {
+	t.Parallel()
+	counting := room.Entry{Reason: room.Update, Receipt: "r", ID: "again"}
+	ofReport := counting
+	ofReport.ID, ofReport.Steady = "fired", 1
+	testkit.Equal(t, stay.Of("payments", ofReport, 0, time.Hour), stay.Of("payments", counting, 0, time.Hour), "place of the update of a report")
+	reporting := ofReport
+	reporting.Reason = room.Channel
+	if stay.Of("payments", reporting, 0, time.Hour) == stay.Of("payments", ofReport, 0, time.Hour) {
+		t.Error("a report that waits for its channel has the place of an update")
+	}
+}

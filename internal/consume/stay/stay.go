@@ -52,10 +52,10 @@ func Of(first string, entry room.Entry, size int, d time.Duration) store.Stay {
 	if entry.Fires {
 		stay.First = first + shareOfFolds
 	}
-	if entry.Reason == room.Update {
+	switch {
+	case entry.Reason == room.Update: // also of a report, since it takes the place of an earlier update of the message
 		stay.First, stay.Member = first+shareOfUpdates, "update "+MessageOf(entry.Receipt)
-	}
-	if entry.Steady > 0 {
+	case entry.Steady > 0:
 		stay.First, stay.Member = first+shareOfUpdates, "steady "+entry.ID+" "+entry.Origin.String()
 	}
 	return stay
