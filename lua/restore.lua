@@ -45,6 +45,20 @@ local function is_leased(other)
   return tonumber(redis.call('ZSCORE', leased_key, other) or 0) > now - retention
 end
 
+-- Returns whether a firing event with a message in the open pair was posted once more without Redis. The resolved event has to update that
+-- message too.
+local function was_posted_again(book, pair, delivery)
+  local has_message = false
+  for _, m in ipairs(string.sub(pair, 1, 1) ~= '\n' and read_messages(read_pair(book, pair)) or {}) do
+    local _, original, receipt = read_delivery(delivery)
+    if m.receipt == receipt or receipt == '' then
+      return false
+    end
+    has_message = has_message or m.event_key == original
+  end
+  return has_message
+end
+
 local leases, dones, messages, delivered_keys, not_done, times = {}, {}, {}, {}, {}, {}
 local admissions, counted = {}, {}
 for event_key in next_argument do
@@ -70,7 +84,7 @@ for event_key in next_argument do
   end
   counted[event_key] = true
   if became == DELIVERED then
-    if book and not is_done then
+    if book and (not is_done or was_posted_again(book, pair, delivery)) then
       settle_pair(book, pair, event_key, delivery)
     end
     if not is_done then

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -179,6 +180,9 @@ func (m *Memory) restore(admissions []Admission, clock time.Time) (leaseEnd int6
 		}
 		switch {
 		case r.doneUntil > now:
+			if a.Became == WasDelivered && m.pairs.postedAgain(a.Lease, now) {
+				m.pairs.settle(a.Lease, now)
+			}
 		case a.Became == WasDelivered:
 			m.pairs.settle(a.Lease, now)
 			r.version = request.Message.version()
@@ -188,6 +192,14 @@ func (m *Memory) restore(admissions []Admission, clock time.Time) (leaseEnd int6
 		}
 	}
 	return leaseEnd
+}
+
+// postedAgain is was_posted_again of restore.lua.
+func (p *memoryPairs) postedAgain(lease Lease, now int64) bool {
+	pair, _ := p.of(lease.pairField(), now)
+	return !lease.Resolving && lease.Receipt != "" &&
+		slices.ContainsFunc(pair.messages, func(m pairMessage) bool { return m.eventKey == lease.Request.eventKey() }) &&
+		!slices.ContainsFunc(pair.messages, func(m pairMessage) bool { return m.receipt == lease.Receipt })
 }
 
 // admitEarlier takes the slots of an event at a time that has passed, and returns its new record.

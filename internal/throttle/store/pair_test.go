@@ -211,6 +211,17 @@ var pairStories = []story{
 		k.wantFields(nil)
 		k.resolve(aboutDisk("other"), Unpaired, "")
 	}},
+	{"posted once more without Redis", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "r1")
+		again := Lease{Request: aboutDisk("firing").inMessage(7), Receipt: "r2"}
+		for range 2 {
+			k.restore(Admission{Lease: again, At: time.Now(), Became: WasDelivered})
+		}
+		k.finish(k.resolve(aboutDisk("resolved").inMessage(5), Admitted, "r1", "r2").Lease, "")
+		k.fire(aboutDisk("firing again"), "r3")
+		k.restore(Admission{Lease: again, At: time.Now(), Became: WasDelivered}) // its message is resolved already
+		k.wantFields(map[string]string{"a\ndisk": "=r3"})
+	}},
 	{"expired", func(_ *testing.T, k *pairKit) {
 		k.fire(aboutDisk("firing"), "r")
 		k.fire(request("firing too", "a").ofPair("memory"), "m")
