@@ -87,14 +87,6 @@ func TestEncodeKeepsTheGlobalLimit(t *testing.T) {
 	}
 }
 
-// The report of a worker of an older version, which describes in sentences what it left out, is readable.
-func TestReportOfAnOlderVersion(t *testing.T) {
-	t.Parallel()
-	var got Report
-	testkit.NoError(t, json.Unmarshal([]byte(`{"name": "host", "omitted": ["1 of 2 minutes"]}`), &got))
-	testkit.Equal(t, got.Name, "host", "name")
-}
-
 // A report that fits is complete.
 func TestEncodeLeavesNothingOut(t *testing.T) {
 	t.Parallel()

@@ -150,8 +150,8 @@ type Report struct {
 	Mutes        []Mute        `json:"mutes,omitempty"`         // in force, and recurring
 	Minutes      []Minute      `json:"minutes,omitempty"`       // of the last hour, the oldest first
 	Suppressed   []Suppressed  `json:"suppressed,omitempty"`
-	Omitted      []Omission    `json:"left_out,omitempty"` // by Encode; workers of older versions have sentences in "omitted"
-	SlowestCall  time.Duration `json:"slowest_call_ns"`    // of Redis, in the last minute
+	Omitted      []Omission    `json:"omitted,omitempty"` // by Encode
+	SlowestCall  time.Duration `json:"slowest_call_ns"`   // of Redis, in the last minute
 }
 
 // Omission is the number of entries of a kind that are missing in a report.

@@ -35,12 +35,6 @@ type block struct {
 	Elements list[slack.TextBlockObject] `json:"elements,omitempty"`
 }
 
-// BlockType implements slack.Block.
-func (b block) BlockType() slack.MessageBlockType { return b.Type }
-
-// ID implements slack.Block. Nothing refers to a block.
-func (b block) ID() string { return "" }
-
 // message returns the layout in the types of slack-go.
 func (l layout) message() Message {
 	m := Message{Text: l.Text, Blocks: slackBlocks(l.Blocks)}
@@ -53,9 +47,26 @@ func (l layout) message() Message {
 }
 
 func slackBlocks(blocks []block) []slack.Block {
-	converted := make([]slack.Block, len(blocks))
-	for i, b := range blocks {
-		converted[i] = b
+	converted := make([]slack.Block, 0, len(blocks))
+	for _, b := range blocks {
+		switch b.Type {
+		case slack.MBTHeader:
+			converted = append(converted, slack.NewHeaderBlock(b.Text))
+		case slack.MBTSection:
+			var fields []*slack.TextBlockObject
+			for i := range b.Fields {
+				fields = append(fields, &b.Fields[i])
+			}
+			converted = append(converted, slack.NewSectionBlock(b.Text, fields, nil))
+		case slack.MBTContext:
+			var elements []slack.MixedElement
+			for i := range b.Elements {
+				elements = append(elements, &b.Elements[i])
+			}
+			converted = append(converted, slack.NewContextBlock("", elements...))
+		case slack.MBTDivider:
+			converted = append(converted, slack.NewDividerBlock())
+		}
 	}
 	return converted
 }
