@@ -86,7 +86,7 @@ func TestLimitsSetAtOnce(t *testing.T) {
 	limitsServers(t, map[string]string{"SINK": "console", "REDIS_TIMEOUT": "4s"}) // the operators keep the machine busy
 	mustLimits(t, "set payments 5/1h")
 	var setting sync.WaitGroup
-	for operator := range 8 {
+	for operator := range 16 {
 		setting.Go(func() {
 			for range 4 {
 				if _, _, err := execute(t.Context(), "", "limits", "set", fmt.Sprint("path", operator), "6/1h"); err != nil {
