@@ -21,7 +21,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/screen"
 	"github.com/seed-4578ace9/notifier/internal/setup"
-	"github.com/seed-4578ace9/notifier/internal/simulate"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/sink/render"
 	"github.com/seed-4578ace9/notifier/internal/sink/slack"
@@ -334,7 +333,7 @@ func faultsOf(refused, partly int) error {
 // readLines passes on each line, without blanks around it and without the byte order mark of an editor.
 func (p *publisher) readLines(ctx context.Context, lines chan<- []byte) error {
 	scanner := bufio.NewScanner(p.in)
-	scanner.Buffer(nil, simulate.MaxLine)
+	scanner.Buffer(nil, event.MaxLine)
 	for scanner.Scan() {
 		select {
 		case lines <- bytes.TrimSpace(event.TrimStart(bytes.Clone(scanner.Bytes()))):

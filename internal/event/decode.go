@@ -15,6 +15,9 @@ import (
 // byteOrderMark is a mark that some editors write before a body; it is not part of the text.
 const byteOrderMark = "\ufeff"
 
+// MaxLine is the longest line of a text with an event in each line: the largest body that a setting allows, and a line feed.
+const MaxLine = 64<<20 + 1
+
 // Decoder decodes stored messages. It is a plain value and may be used by many goroutines.
 type Decoder struct {
 	// Prefix is the subject of events; events with a category are published below it. Example: "notify".

@@ -13,9 +13,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
-// MaxLine is the longest line: the largest body that a setting allows, and a line feed.
-const MaxLine = 64<<20 + 1
-
 var errNotObject = errors.New("not a JSON object")
 
 // source replaces the stream in the IDs of events without an ID.
@@ -27,7 +24,7 @@ const source = "line"
 func ReadLines(ctx context.Context, in io.Reader, decoder event.Decoder, progress Progress) (*History, error) {
 	h := &History{}
 	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, MaxLine)
+	lines.Buffer(nil, event.MaxLine)
 	var read int64
 	for number := uint64(1); lines.Scan(); number++ {
 		read += int64(len(lines.Bytes()) + 1)

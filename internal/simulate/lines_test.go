@@ -101,7 +101,7 @@ func TestReadLinesEnds(t *testing.T) {
 	broken := errors.New("broken")
 	_, err := ReadLines(t.Context(), failing{broken}, decoder, unwatched)
 	testkit.Fails(t, "an input that fails", err, broken)
-	tooLong := bytes.NewReader(bytes.Repeat([]byte("x"), MaxLine+1))
+	tooLong := bytes.NewReader(bytes.Repeat([]byte("x"), event.MaxLine+1))
 	_, err = ReadLines(t.Context(), tooLong, decoder, unwatched)
 	testkit.Fails(t, "a line without end", err, bufio.ErrTooLong)
 	ctx, cancel := context.WithCancelCause(t.Context())
