@@ -39,6 +39,7 @@ type group struct {
 
 	externalURL, receiver string
 	alerts                int
+	truncated             int      // alerts that Alertmanager left out, by its own count
 	back                  [][]byte // alerts that wait for the end of the body
 	backBytes             int
 	isFlowing             bool // alerts no longer wait
@@ -85,6 +86,9 @@ func (h *handler) split(body io.Reader, asked request, in *room) ([]byte, *probl
 		return nil, refusal
 	}
 	h.metrics.Bytes(g.input.read)
+	if g.truncated > 0 {
+		h.losses.truncated.Add(asked.from.name, g.truncated, "category", asked.category)
+	}
 	answer, _ := json.Marshal(groupReceipt{g.outbox.stored, g.outbox.duplicates, g.outbox.receipts}) // cannot fail: texts and numbers
 	return answer, nil
 }
@@ -167,6 +171,9 @@ func (g *group) readMember(name json.Token) *problem {
 		known = &g.externalURL
 	case "receiver":
 		known = &g.receiver
+	case "truncatedAlerts":
+		_ = json.Unmarshal(value, &g.truncated) // only for the log
+		return nil
 	default:
 		return nil
 	}

@@ -104,6 +104,18 @@ func TestGroupWithoutIdentity(t *testing.T) {
 	testkit.Equal(t, d.left(), 3, "stored messages")
 }
 
+// TestTruncatedGroup sends groups of which Alertmanager has left out alerts, because of max_alerts. Nobody else learns of these alerts.
+func TestTruncatedGroup(t *testing.T) {
+	t.Parallel()
+	d := open(t, nil)
+	for number, left := range []string{"0", "40", `"many"`, "-1"} {
+		body := strings.Replace(groupOf(alertOf(number, 0)), `"truncatedAlerts":0`, `"truncatedAlerts":`+left, 1)
+		testkit.Equal(t, d.post("/v1/alertmanager/team.alerts", body).group(t).Alerts, 1, "alerts that are stored of a group without %s", left)
+	}
+	d.log.WantCount(t, 1, `"Alertmanager left out alerts: remove max_alerts of its webhook" client=anyone alerts=40 category=team.alerts`)
+	d.log.WantCount(t, 1, "Alertmanager left out alerts")
+}
+
 // TestStreamedGroup sends groups that are too large to wait for what stands behind their alerts.
 func TestStreamedGroup(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,6 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/httpserver"
-	"github.com/seed-4578ace9/notifier/internal/oplog"
 )
 
 // Metrics counts the work of the server. Any number of goroutines may call it at once.
@@ -59,8 +58,7 @@ type handler struct {
 	tokens    atomic.Pointer[tokens] // nil: every client may write everything
 	open      *client                // of a server without tokens
 	metrics   Metrics
-	refusals  *oplog.Repeated[string]   // requests that would fail again, by client: most clients do not show their answers to anyone
-	strangers *oplog.Repeated[struct{}] // requests without a valid token
+	losses    losses
 	origin    *http.CrossOriginProtection
 	host      string      // of the address to listen on
 	leaving   atomic.Bool // clients should use another connection, because the server is about to stop
@@ -149,7 +147,7 @@ func (h *handler) take(w http.ResponseWriter, r *http.Request) ([]byte, *problem
 	switch {
 	case refusal == nil:
 	case refusal.Status == http.StatusUnauthorized:
-		h.strangers.Add(struct{}{}, 1, "category", category, "address", r.RemoteAddr)
+		h.losses.strangers.Add(struct{}{}, 1, "category", category, "address", r.RemoteAddr)
 	case from == nil:
 	case refusal.limited:
 		h.metrics.Count(from.name, Limited)
@@ -157,7 +155,7 @@ func (h *handler) take(w http.ResponseWriter, r *http.Request) ([]byte, *problem
 		h.metrics.Count(from.name, Unstored)
 	case refusal.isFinal():
 		h.metrics.Count(from.name, Refused)
-		h.refusals.Add(from.name, 1, "path", r.URL.Path, "status", refusal.Status, "detail", refusal.Detail)
+		h.losses.refusals.Add(from.name, 1, "path", r.URL.Path, "status", refusal.Status, "detail", refusal.Detail)
 	}
 	return answer, refusal
 }

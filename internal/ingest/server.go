@@ -75,14 +75,9 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 		store:     store{publisher: o.Publisher, available: o.Available, metrics: o.Metrics, storing: oplog.NewCondition(o.Logger, "cannot store events", "storing events again")},
 		open:      newClient(openName, o.Rate, o.Burst),
 		metrics:   o.Metrics,
-		refusals: oplog.NewRepeated(func(client string, requests int, newest []any) {
-			o.Logger.Warn("refused requests of a client", append([]any{"client", client, "requests", requests}, newest...)...)
-		}),
-		strangers: oplog.NewRepeated(func(_ struct{}, requests int, newest []any) {
-			o.Logger.Warn("refused requests without a valid token", append([]any{"requests", requests}, newest...)...)
-		}),
-		origin: http.NewCrossOriginProtection(),
-		host:   httpserver.HostOf(o.Addr),
+		losses:    newLosses(o.Logger),
+		origin:    http.NewCrossOriginProtection(),
+		host:      httpserver.HostOf(o.Addr),
 	}
 	if o.TokensFile == "" {
 		s.handler.open.mostHeld = maxHeld // there is no other client
@@ -147,10 +142,9 @@ func (s *Server) takeTokens(contents [][]byte) error {
 	return nil
 }
 
-// Shutdown stops as [httpserver.Server.Shutdown] does, and logs the refused requests that no line of the log has counted yet.
+// Shutdown stops as [httpserver.Server.Shutdown] does, and logs the lost events that no line of the log has counted yet.
 func (s *Server) Shutdown(ctx context.Context) error {
-	defer s.handler.refusals.Stop()
-	defer s.handler.strangers.Stop()
+	defer s.handler.losses.stop()
 	return s.Server.Shutdown(ctx)
 }
 
