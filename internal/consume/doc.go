@@ -45,7 +45,7 @@
 //	decider    asks the throttle in batches; pairs knows which resolved events wait
 //	deliverer  posts, retries and postpones; leaseRenewer keeps the leases
 //
-// The packages below it have the others, and import each other only downwards:
+// The other owners are in the packages below, which import each other only downwards:
 //
 //	update     updates of posted messages, and the settlement of folded events
 //	move       storing events in the room, plans of their return, channels' queues

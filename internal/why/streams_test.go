@@ -3,6 +3,7 @@ package why
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,4 +66,30 @@ func TestPendingBehindABacklog(t *testing.T) {
 		testkit.Equal(t, fmt.Sprint(err), `reading stream "EVENTS": it has more messages than can be read in time; about 997952 of its 1000000 messages were not searched`, "error")
 		testkit.Equal(t, time.Since(began) <= searchTimeout, true, "whether the search ends in time")
 	})
+}
+
+// A message in the producers' stream is shown as the events that workers will make of it, and as itself if they will make none.
+func TestUndecidedMessage(t *testing.T) {
+	t.Parallel()
+	alert := func(fingerprint string) string {
+		return fmt.Sprintf(`{"fingerprint":%q,"status":"firing","startsAt":"2026-01-02T10:00:00Z","labels":{"alertname":"Down"}}`, fingerprint)
+	}
+	for _, test := range []struct{ name, body, want string }{
+		{"event", `{"id":"order-4711","title":"card declined"}`, "order-4711 card declined"},
+		{"two alerts", `{"alerts":[` + alert("a") + `,` + alert("b") + `]}`, "a firing 2026-01-02T10:00:00Z Down, b firing 2026-01-02T10:00:00Z Down"},
+		{"a valid and an invalid alert", `{"alerts":[` + alert("a") + `,{"status":"firing"}]}`, "a firing 2026-01-02T10:00:00Z Down"},
+		{"two invalid alerts", `{"alerts":[{"status":"firing"},{"status":"firing"}]}`, "EVENTS:7 "},
+		{"broken JSON", `{"title":`, "EVENTS:7 "},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			streams := Streams{Producers: "EVENTS", Decoder: event.Decoder{Prefix: "notify"}}
+			var got []string
+			for _, p := range streams.published(&jetstream.RawStreamMsg{Subject: "notify.payments", Sequence: 7, Data: []byte(test.body)}) {
+				testkit.Equal(t, p.Category, "payments", "category")
+				got = append(got, p.ID+" "+p.Title)
+			}
+			testkit.Equal(t, strings.Join(got, ", "), test.want, "shown events")
+		})
+	}
 }
