@@ -103,9 +103,6 @@ func (s Streams) published(m *jetstream.RawStreamMsg) []Pending {
 	origin := room.Origin{Stream: s.Producers, Sequence: m.Sequence, Stored: m.Time}
 	message := event.Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: origin.Stream, Sequence: origin.Sequence}
 	messages, _ := event.MessagesOf(s.Decoder, message)
-	if len(messages) == 0 { // no alert of the body is valid
-		messages = []event.Message{message}
-	}
 	var pending []Pending
 	for _, message := range messages {
 		pending = append(pending, s.pending(message, origin, Pending{Since: m.Time}))
