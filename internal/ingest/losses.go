@@ -22,7 +22,7 @@ func newLosses(logger *slog.Logger) losses {
 			logger.Warn("refused requests without a valid token", append([]any{"requests", requests}, newest...)...)
 		}),
 		truncated: oplog.NewRepeated(func(client string, alerts int, newest []any) {
-			logger.Warn("Alertmanager left out alerts: remove max_alerts of its webhook", append([]any{"client", client, "alerts", alerts}, newest...)...)
+			logger.Warn("Alertmanager left out the alerts above max_alerts of its webhook", append([]any{"client", client, "alerts", alerts}, newest...)...)
 		}),
 	}
 }
