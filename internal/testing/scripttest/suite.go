@@ -81,9 +81,20 @@ func (s Suite) each(t *testing.T, client redis.UniversalClient, test func(t *tes
 			client.FlushDB(t.Context())
 			runner := newRunner(client)
 			testkit.NoError(t, s.Seed(t.Context(), runner))
+			keepSeed(t, client)
 			test(t, o, runner)
 		})
 	}
+}
+
+// keepSeed keeps all keys for ExpiryMargin at least. A test compares the keys before and after a call, which may take seconds on a busy machine.
+func keepSeed(t *testing.T, client redis.UniversalClient) {
+	t.Helper()
+	const keep = `for _, key in ipairs(redis.call('KEYS', '*')) do
+  redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), tonumber(ARGV[1])))
+end
+return 1`
+	testkit.NoError(t, client.Eval(t.Context(), keep, nil, ExpiryMargin.Milliseconds()).Err())
 }
 
 // wantRefused checks that a call was refused wholly: a server holds what it held before.
