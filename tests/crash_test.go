@@ -91,7 +91,8 @@ func TestServersFail(t *testing.T) {
 			if strings.HasPrefix(test.name, "redis is killed") {
 				workers.awaitEvents(600)
 				for _, w := range workers {
-					testkit.AtMost(t, w.logLines(`"msg":"redis is unavailable"`), 1, "lines of %s that redis is unavailable", w.name)
+					recovered := w.logLines(`"msg":"redis answers"`) // more than once if calls time out on a busy machine
+					testkit.AtMost(t, w.logLines(`"msg":"redis is unavailable"`), max(1, recovered), "lines of %s that redis is unavailable", w.name)
 				}
 			}
 		})
