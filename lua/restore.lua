@@ -1,7 +1,8 @@
 -- restore.lua: records admissions of workers without Redis, with their own times.
 --
 -- An admission is recorded whether the limits have room or not. An event that is recorded already takes no second slot. Pairs
--- are opened and ended as in finish.lua, and announced as in announce.lua if the message is still being delivered.
+-- are opened and ended as in finish.lua, and announced as in announce.lua if the message is still being delivered. The slots that
+-- follow a delivery return if Redis admitted the event, and the event was delivered without Redis.
 --
 -- KEYS
 --   1   calls    sorted set: nonce of a call that granted something -> its time
@@ -15,7 +16,7 @@
 --   lease, retention, retention of pairs (microseconds), books (see read_books), buckets (see read_buckets)
 --   for each event: event key, version, age of its admission (microseconds), cost, outcome (see below), whether it is in doubt
 --   ("1" or "0"), number of its book, field of its pair or '', delivery (see read_delivery), number of its guarantee, path (see
---   read_path)
+--   read_path), then the paths of the slots that follow its delivery, in force and in the shadow
 --
 -- Returns the time. The leases of events that are not delivered yet end one lease after it.
 --
@@ -60,7 +61,7 @@ local function was_posted_again(book, pair, delivery)
 end
 
 local leases, dones, messages, delivered_keys, not_done, times = {}, {}, {}, {}, {}, {}
-local admissions, counted = {}, {}
+local admissions, counted, delivered = {}, {}, {}
 for event_key in next_argument do
   local version, at = next_argument(), now - tonumber(next_argument())
   local event = { event_key = event_key, at = at, cost = tonumber(next_argument()) }
@@ -68,6 +69,7 @@ for event_key in next_argument do
   event.delivered = became ~= UNDER_WAY_STILL -- the slots that follow a delivery have returned
   local book, pair, delivery = books[tonumber(next_argument())], next_argument(), next_argument()
   event.guarantee, event.path = tonumber(next_argument()), read_path(next_argument, buckets)
+  event.following = { read_path(next_argument, buckets), read_path(next_argument, buckets) }
   event.name, event.message = log_name(event_key, version), message_name(event_key, version)
   event.other = event.message
   local done_until = tonumber(redis.call('ZSCORE', done_key, event_key) or 0)
@@ -84,6 +86,7 @@ for event_key in next_argument do
   end
   counted[event_key] = true
   if became == DELIVERED then
+    delivered[#delivered + 1] = event
     if book and (not is_done or was_posted_again(book, pair, delivery)) then
       settle_pair(book, pair, event_key, delivery)
     end
@@ -138,4 +141,11 @@ add_and_keep(message_key, messages, lease + retention)
 add_and_keep(leased_key, leases, lease + retention)
 add_and_keep(done_key, dones, retention)
 in_pieces('ZREM', leased_key, delivered_keys)
+for _, event in ipairs(delivered) do
+  for _, path in ipairs(event.following) do
+    for _, bucket in ipairs(path) do
+      bucket.algorithm.give_back(bucket, event)
+    end
+  end
+end
 return now

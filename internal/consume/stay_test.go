@@ -238,13 +238,15 @@ func TestStayGoesOn(t *testing.T) {
 }
 
 // TestUpdatesOfAMessageShareAPlace compares the places of two updates of a message. The update of a report replaces an earlier update in the room,
-// so nobody else would end the place of the earlier one.
+// so nobody else would end the place of the earlier one. The update of a small event replaces the update of a large event too.
 func TestUpdatesOfAMessageShareAPlace(t *testing.T) {
 	t.Parallel()
 	counting := room.Entry{Reason: room.Update, Receipt: "r", ID: "again"}
 	ofReport := counting
 	ofReport.ID, ofReport.Steady = "fired", 1
 	testkit.Equal(t, stay.Of("payments", ofReport, 0, time.Hour), stay.Of("payments", counting, 0, time.Hour), "place of the update of a report")
+	large := stay.Of("payments", counting, stay.WeightBytes, time.Hour)
+	testkit.Equal(t, large, stay.Of("payments", counting, 0, time.Hour), "place of the update of a large event")
 	reporting := ofReport
 	reporting.Reason = room.Channel
 	if stay.Of("payments", reporting, 0, time.Hour) == stay.Of("payments", ofReport, 0, time.Hour) {

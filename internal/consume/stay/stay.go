@@ -54,7 +54,7 @@ func Of(first string, entry room.Entry, size int, d time.Duration) store.Stay {
 	}
 	switch {
 	case entry.Reason == room.Update: // also of a report, since it takes the place of an earlier update of the message
-		stay.First, stay.Member = first+shareOfUpdates, "update "+MessageOf(entry.Receipt)
+		stay.First, stay.Member, stay.Weight = first+shareOfUpdates, "update "+MessageOf(entry.Receipt), 1 // the events of a message differ in size
 	case entry.Steady > 0:
 		stay.First, stay.Member = first+shareOfUpdates, "steady "+entry.ID+" "+entry.Origin.String()
 	}

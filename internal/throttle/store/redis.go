@@ -264,7 +264,11 @@ func (r *Redis) Restore(ctx context.Context, admissions []Admission, now time.Ti
 		eventKey, version := a.Lease.Request.keyAndVersion()
 		events = append(events, eventKey, version, now.Sub(a.At).Microseconds(), a.Lease.Request.Cost, int(a.Became), a.Lease.InDoubt)
 		events = append(events, books.ofDelivered(a.Lease), a.Lease.pairField(), a.Lease.pairDelivery())
-		events = buckets.appendRoute(events, a.Lease.evaluatedBy(r.Rules())[0].route(a.Lease.Request), inForce)
+		sets := a.Lease.evaluatedBy(r.Rules())
+		events = buckets.appendRoute(events, sets[0].route(a.Lease.Request), inForce)
+		for _, set := range sets {
+			events = buckets.appendPath(events, set.following(a.Lease.Request, 0), set.name)
+		}
 	}
 	keys, arguments := r.delivery(nil, books, buckets)
 	restored, err := r.d.runner.RunInt(ctx, "restoring admissions", lua.Restore, keys, append(arguments, events...))

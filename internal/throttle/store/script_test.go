@@ -152,6 +152,25 @@ func TestRestore(t *testing.T) {
 	scripttest.WantExpiries(t, client)
 }
 
+// TestRestoreReturnsSlotsOfDeliveries restores an event that Redis has admitted, and that was delivered without Redis. Its slots of limits that
+// count deliveries under way are free at once, in force and in the shadow. Its other slots stay.
+func TestRestoreReturnsSlotsOfDeliveries(t *testing.T) {
+	t.Parallel()
+	_, client := startRedis(t)
+	settings := scriptSettings(t)
+	settings.Tree, settings.Shadow = newTree(t, "6/1h", "inflight:2/1h", ""), newTree(t, "inflight:2/1h", "none", "")
+	r := newRedis(client, "deliveries", settings)
+	leases := wantAdmitted(t, r, request("delivered", "a").withCost(2))
+	wantVerdicts(t, decisionsOf(t, r, request("next", "a")), Denied)
+	for range 2 {
+		testkit.Must(r.Restore(t.Context(), []Admission{{Lease: leases[0], At: time.Now(), Became: WasDelivered}}, time.Now()))(t)
+		used := testkit.Must(r.usedSlots(t.Context(), settings.Tree.Path("a")))(t)
+		testkit.EqualDeeply(t, used, [][]int64{{2}, {0}}, "slots taken")
+		testkit.Equal(t, client.ZCard(t.Context(), "{deliveries}:shadow:inflight:3600000").Val(), 0, "slots taken in the shadow")
+	}
+	wantAdmitted(t, r, request("next", "a").withCost(2))
+}
+
 // spare is SPARE of the scripts.
 const spare = 500
 
