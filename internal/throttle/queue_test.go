@@ -113,6 +113,7 @@ func TestQueueKeepsTheOrder(t *testing.T) {
 		{"3/6s", []int{1}, 18, 30 * time.Second, time.Second},
 		{"2/1s+6/10s", []int{1}, 18, 20 * time.Second, 2 * time.Second},
 		{"10/1m", []int{1}, 60, 5 * time.Minute, time.Second},
+		{"100/1h+8/2s", []int{1}, 32, 6 * time.Second, time.Second / 4},
 	} {
 		t.Run(test.limits+fmt.Sprint(test.costs), func(t *testing.T) {
 			t.Parallel()

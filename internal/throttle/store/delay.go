@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -128,8 +130,34 @@ func (x *queueIndex) of(arguments []any, request Request) ([]any, int) {
 	return arguments, room
 }
 
-// Turns returns Denied for each event that must wait for older events before its evaluation, by the slowest limit of the node where they wait. All
-// other decisions are empty.
+// tightest returns for each node, by its place, the limit with the fewest free slots, and the slowest limit of several such limits.
+func (r *Queues) tightest(ctx context.Context, nodes map[string]limits.Node) (map[string]limits.Limit, error) {
+	places := slices.Sorted(maps.Keys(nodes))
+	asked := make([]limits.Node, len(places))
+	for i, place := range places {
+		asked[i] = nodes[place]
+	}
+	uses, err := (&Readings{r.d}).Uses(ctx, asked)
+	if err != nil {
+		return nil, err
+	}
+	tightest := make(map[string]limits.Limit)
+	for i, ofNode := range uses {
+		free := func(u limits.Use) int64 { return u.Size - u.Used }
+		least := free(slices.MinFunc(ofNode, func(a, b limits.Use) int { return cmp.Compare(free(a), free(b)) }))
+		fullest := limits.Node{}
+		for l, use := range ofNode {
+			if free(use) == least {
+				fullest.Limits = append(fullest.Limits, asked[i].Limits[l])
+			}
+		}
+		tightest[places[i]], _ = slowestOf(fullest)
+	}
+	return tightest, nil
+}
+
+// Turns returns Denied for each event that must wait for older events before its evaluation, by the limit with the fewest free slots of the node
+// where they wait. All other decisions are empty.
 func (r *Queues) Turns(ctx context.Context, requests []Request) ([]Decision, error) {
 	if len(requests) == 0 {
 		return nil, nil
@@ -147,11 +175,24 @@ func (r *Queues) Turns(ctx context.Context, requests []Request) ([]Decision, err
 		return nil, err
 	}
 	turns := make([]Decision, len(requests))
+	mixed := make(map[string]limits.Node) // nodes with several limits where events wait, by their places
 	for i, request := range requests {
 		nodes := index.tree.Route(request.Category, request.Key).nodes
 		if queue, wait := numbers[2*i], micros(numbers[2*i+1]); wait > 0 && queue > 0 && queue <= int64(len(nodes)) {
 			limit, _ := slowestOf(nodes[queue-1])
 			turns[i] = Decision{Verdict: Denied, Node: nodes[queue-1], Limit: limit, Wait: wait}
+			if len(nodes[queue-1].Limits) > 1 {
+				mixed[nodes[queue-1].Place()] = nodes[queue-1]
+			}
+		}
+	}
+	tightest, err := r.tightest(ctx, mixed)
+	if err != nil {
+		return nil, err
+	}
+	for i := range turns {
+		if limit, isMixed := tightest[turns[i].Node.Place()]; isMixed && turns[i].Verdict == Denied {
+			turns[i].Limit = limit
 		}
 	}
 	return turns, nil

@@ -163,6 +163,35 @@ func TestDelaysOfKeys(t *testing.T) {
 	k.want(Admitted, x.comeBack().Request)
 }
 
+// TestTurnsNameTheFullLimit has an event wait at a path with two limits. A later event waits for the limit that is full, whichever it is.
+func TestTurnsNameTheFullLimit(t *testing.T) {
+	t.Parallel()
+	k := startPairKit(t)
+	k.Adopt(limits.Ruleset{Tree: newTree(t, "none", "5/1h+2/10s", "")})
+	sequence := uint64(0)
+	next := func() Request {
+		sequence++
+		return request(fmt.Sprint(sequence), "a").inMessage(sequence)
+	}
+	for _, full := range []struct {
+		admitted int
+		limit    string
+	}{{2, "2/10s"}, {2, "2/10s"}, {1, "5/1h"}} {
+		for range full.admitted {
+			k.want(Admitted, next())
+		}
+		waiting := next()
+		d := k.want(Denied, waiting)[0]
+		p := Postponement{Request: waiting, Wait: d.Wait, Longest: 4 * time.Hour, Node: d.Node, Limit: d.Limit}
+		k.delay(p, mostDelayed, ComesBack)
+		for _, turn := range testkit.Must(k.Queues.Turns(t.Context(), []Request{next(), next()}))(t) {
+			testkit.Equal(t, turn.Limit.String(), full.limit, "limit for which a later event waits")
+		}
+		k.leaves(p)
+		k.clock.Advance(10 * time.Second)
+	}
+}
+
 // TestMemoryIsBoundedByKeys invents keys. The store forgets the keys of long ago, and no path.
 func TestMemoryIsBoundedByKeys(t *testing.T) {
 	t.Parallel()
