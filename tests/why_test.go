@@ -117,3 +117,18 @@ func TestWhy(t *testing.T) {
 	run(t, d.settings(), "why", "--title", "REFUND-3").want(0, "refund-3")
 	run(t, d.settings(), "why", "refund-9").want(1, "not known")
 }
+
+// TestWhyWithoutTheJournal asks about a delivered event whose entry the journal has lost, as after the kill of its worker. The delivery record
+// has the event, in one of the categories that the journal still knows.
+func TestWhyWithoutTheJournal(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	workers := d.startFleet(1)
+	d.publishUntil(workers, "sent", "notify.payments.refunds", eventBody("lost-1"))
+	d.wantWhy("sent", "sent at", "lost-1")
+	testkit.NoError(t, testkit.Must(d.js.Stream(t.Context(), journalStreamName))(t).Purge(t.Context()))
+	d.publishUntil(workers, "sent", "notify.payments.refunds", eventBody("kept-1"))
+	d.wantWhy("sent", "sent at", "kept-1")
+	d.wantWhy("sent", "the delivery record has it as delivered", "lost-1")
+	run(t, d.settings(), "why", "lost-2").want(1, "not known")
+}

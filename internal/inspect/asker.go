@@ -96,6 +96,8 @@ func (a *Asker) ask(ctx context.Context, questions ...why.Question) []why.Answer
 		Policy: why.Policy{
 			Denied: func(category string) string { return denied(settings, category) },
 			Expiry: func(category string) string { return setup.Expiry(settings, category) },
+
+			Categories: a.categories,
 		},
 		Now:     func() time.Time { return time.Now().In(page.ZoneOf(ctx)) },
 		Workers: workers,

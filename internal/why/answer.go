@@ -16,6 +16,9 @@ type Question struct {
 	Category string    `json:"category,omitempty"` // and everything below it
 	Title    string    `json:"title,omitempty"`    // part of the title, in any letter case
 	Since    time.Time `json:"since,omitzero"`     // earlier results do not count, but present places do; zero: no bound
+
+	// Everywhere looks for the ID in the delivery record of every known category if no other source has events.
+	Everywhere bool `json:"-"`
 }
 
 // Single reports whether the question is about one event.

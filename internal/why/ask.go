@@ -37,6 +37,9 @@ type Workers struct {
 
 // Policy describes the settings for events of a category.
 type Policy struct {
+	// Categories lists the existing categories, as in Finder.
+	Categories func(ctx context.Context) []string
+
 	// Denied describes what would happen to a denied event of a category, such as "it would wait for a slot". "" means dropped.
 	Denied func(category string) string
 

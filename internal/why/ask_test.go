@@ -70,6 +70,8 @@ func (k known) sources() Sources {
 		Policy: Policy{
 			Denied: func(string) string { return k.delays },
 			Expiry: func(category string) string { return "the age of " + category },
+
+			Categories: func(context.Context) []string { return []string{"search", "payments.refunds", "search"} },
 		},
 		Now:     func() time.Time { return at("10:00:00") },
 		Workers: Workers{Failing: k.failing, Paused: map[string]time.Time{"#ops": {}, "#payments": at("10:05:00")}},
@@ -651,17 +653,20 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestRecordAlone finds an event by its delivery record. Only a question with the category can find it.
+// TestRecordAlone finds an event by its delivery record. The question has its category, or is asked everywhere.
 func TestRecordAlone(t *testing.T) {
 	t.Parallel()
 	k := known{record: store.Explanation{At: at("10:00:00"), Done: at("11:00:00"), Another: true}, recorded: "payments.refunds evt-4711"}
 	testkit.Equal(t, k.ask(t, Question{ID: "evt-4711"}).Known(), false, "known without the category")
 	testkit.Equal(t, k.ask(t, Question{ID: "evt-4712", Category: "payments.refunds"}).Known(), false, "another event is known")
-	answer := k.ask(t, Question{ID: "evt-4711", Category: "payments.refunds"})
-	if len(answer.Events) != 1 {
-		t.Fatalf("events: got %d, want 1", len(answer.Events))
+	testkit.Equal(t, k.ask(t, Question{ID: "evt-4712", Everywhere: true}).Known(), false, "another event is known")
+	for _, q := range []Question{{ID: "evt-4711", Category: "payments.refunds"}, {ID: "evt-4711", Everywhere: true}} {
+		answer := k.ask(t, q)
+		if len(answer.Events) != 1 || answer.Events[0].Category != "payments.refunds" {
+			t.Fatalf("events: got %+v, want one of payments.refunds", answer.Events)
+		}
+		testkit.EqualSlices(t, answer.Events[0].Sentences, []string{"the delivery record has it as delivered"}, "sentences")
 	}
-	testkit.EqualSlices(t, answer.Events[0].Sentences, []string{"the delivery record has it as delivered"}, "sentences")
 }
 
 // TestManyWaitingEvents asks about a category with waiting events.

@@ -274,6 +274,9 @@ func (e *Event) requests() []store.Request {
 	return requests
 }
 
+// mostRecords bounds the categories in whose delivery record an ID is looked for: each takes up to four calls.
+const mostRecords = 500
+
 // askRecord looks in the delivery record for events that no other source has: for the event in question, or for events of which only duplicates
 // are known. It needs the category, which is part of the identity.
 func (a *asking) askRecord(ctx context.Context) {
@@ -281,14 +284,35 @@ func (a *asking) askRecord(ctx context.Context) {
 		return
 	}
 	missing := a.events.duplicated()
-	if len(a.events.all) == 0 && a.question.Category != "" {
-		missing = []*Event{{ID: a.question.ID, Category: a.question.Category}}
+	missing = missing[:min(maxEvents, len(missing))]
+	if len(a.events.all) == 0 {
+		for _, category := range a.session.categoriesOf(ctx, a.question) {
+			missing = append(missing, &Event{ID: a.question.ID, Category: category})
+		}
 	}
-	for _, e := range missing[:min(maxEvents, len(missing))] {
+	failures := len(a.answer.Unknown)
+	for _, e := range missing {
 		if sentences := a.sayRecord(ctx, &Event{ID: e.ID, Category: e.Category, State: StateUnknown}); len(sentences) > 0 {
 			a.events.all = append(a.events.all, e)
 		}
+		if len(a.answer.Unknown) > failures || len(a.events.all) == maxEvents {
+			return
+		}
 	}
+}
+
+// categoriesOf returns the categories that an event in question may have, at most mostRecords.
+func (s *session) categoriesOf(ctx context.Context, q Question) []string {
+	switch {
+	case q.Category != "":
+		return []string{q.Category}
+	case !q.Everywhere:
+		return nil
+	}
+	known := slices.Clone(s.Policy.Categories(ctx))
+	slices.Sort(known)
+	known = slices.Compact(known)
+	return known[:min(mostRecords, len(known))]
 }
 
 // duplicated returns an event for each identity of which only duplicates are known: the entry of their first message may have been lost.

@@ -48,8 +48,8 @@ type Finder struct {
 const journalDelay = 2 * time.Second
 
 // Find answers, for each argument, its first meaning for which a source has events. If no meaning has events, Find answers the ID, and adds
-// the aggregated entries of the other meanings. If an answer is not final, Find asks a second time after journalDelay, unless a search timed out: a
-// second search would time out too.
+// the aggregated entries of the other meanings. If an answer is not final, Find asks a second time after journalDelay, and looks everywhere for
+// an ID without a category, unless a search timed out: a second search would time out too.
 func (f Finder) Find(ctx context.Context, arguments ...[]Question) []Answer {
 	answers := make([]Answer, len(arguments))
 	var all []int
@@ -59,10 +59,22 @@ func (f Finder) Find(ctx context.Context, arguments ...[]Question) []Answer {
 	f.find(ctx, arguments, all, answers)
 	again := slices.DeleteFunc(all, func(i int) bool { return answers[i].Final() || answers[i].timedOut })
 	if len(again) > 0 && await.For(ctx, journalDelay) {
-		f.find(ctx, arguments, again, answers)
+		f.find(ctx, everywhere(arguments), again, answers)
 	}
 	f.suggest(ctx, arguments, answers)
 	return answers
+}
+
+// everywhere returns the questions, with those about an ID asked everywhere.
+func everywhere(arguments [][]Question) [][]Question {
+	asked := make([][]Question, len(arguments))
+	for i, questions := range arguments {
+		asked[i] = slices.Clone(questions)
+		for j := range asked[i] {
+			asked[i][j].Everywhere = asked[i][j].ID != ""
+		}
+	}
+	return asked
 }
 
 func (f Finder) find(ctx context.Context, arguments [][]Question, numbers []int, answers []Answer) {

@@ -44,6 +44,7 @@ type asked struct {
 func (a *asked) ask(_ context.Context, questions ...Question) []Answer {
 	answers := make([]Answer, len(questions))
 	for i, q := range questions {
+		q.Everywhere = false
 		if !time.Now().Before(a.knows) {
 			answers[i] = a.answers[q]
 		}
