@@ -22,7 +22,7 @@
 --
 -- Errors: WRONGTYPE is raised before anything is written.
 
---@include lib/buckets algorithms lib/records lib/doubt lib/pairs
+--@include lib/buckets algorithms lib/records lib/doubt lib/pairs lib/folded
 
 -- Outcomes of an admission, as became in Go.
 local UNDER_WAY_STILL, DELIVERED, RELEASED = '0', '1', '2'
@@ -46,16 +46,17 @@ local function is_leased(other)
   return tonumber(redis.call('ZSCORE', leased_key, other) or 0) > now - retention
 end
 
--- Returns whether a firing event with a message in the open pair was posted once more without Redis. The resolved event has to update that
--- message too.
-local function was_posted_again(book, pair, delivery)
+-- Returns whether a firing event with a message in the open pair, or folded into such a message, was posted once more without Redis. The
+-- resolved event has to update that message too.
+local function was_posted_again(book, pair, event_key, delivery)
   local has_message = false
+  local _, minute = folded_as(taken_key, event_key)
   for _, m in ipairs(string.sub(pair, 1, 1) ~= '\n' and read_messages(read_pair(book, pair)) or {}) do
     local _, original, receipt = read_delivery(delivery)
     if m.receipt == receipt or receipt == '' then
       return false
     end
-    has_message = has_message or m.event_key == original
+    has_message = has_message or m.event_key == original or m.folded > 0 and math.floor(m.time / MINUTE) == minute
   end
   return has_message
 end
@@ -87,7 +88,7 @@ for event_key in next_argument do
   counted[event_key] = true
   if became == DELIVERED then
     delivered[#delivered + 1] = event
-    if book and (not is_done or was_posted_again(book, pair, delivery)) then
+    if book and (not is_done or was_posted_again(book, pair, event_key, delivery)) then
       settle_pair(book, pair, event_key, delivery)
     end
     if not is_done then

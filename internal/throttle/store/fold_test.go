@@ -117,6 +117,20 @@ var foldStories = []story{
 		k.resolve(aboutDisk("resolved").inMessage(20), Folded, "")
 		k.resolve(aboutDisk("resolved again").inMessage(40), Admitted, "r", "r2")
 	}},
+	{"and is posted once more without Redis", func(_ *testing.T, k *pairKit) {
+		k.fire(folding("first", 1), "r1")
+		k.fold(folding("second", 1), 2)
+		again := Lease{Request: folding("second", 1).inMessage(7), Receipt: "r2"}
+		for range 2 {
+			k.restore(Admission{Lease: again, At: time.Now(), Became: WasDelivered})
+		}
+		k.finish(k.resolve(aboutDisk("resolved").inMessage(9), Admitted, "r1", "r2").Lease, "")
+		k.clock.Advance(time.Minute)
+		k.fire(folding("firing again", 1).inMessage(10), "r3")
+		k.fold(folding("folded", 1).inMessage(11), 2)
+		k.restore(Admission{Lease: again, At: time.Now(), Became: WasDelivered}) // its message is resolved already
+		k.resolve(aboutDisk("resolved again").inMessage(12), Admitted, "r3")
+	}},
 	{"together with others", func(t *testing.T, k *pairKit) {
 		k.fire(folding("first", 1), "r")
 		derivedID := folding("NOTIFICATIONS:7", 1)

@@ -180,7 +180,7 @@ func (m *Memory) restore(admissions []Admission, clock time.Time) (leaseEnd int6
 		}
 		switch {
 		case r.doneUntil > now:
-			if a.Became == WasDelivered && m.pairs.postedAgain(a.Lease, now) {
+			if a.Became == WasDelivered && m.pairs.postedAgain(a.Lease, r.fold, now) {
 				m.pairs.settle(a.Lease, now)
 			}
 		case a.Became == WasDelivered:
@@ -195,10 +195,13 @@ func (m *Memory) restore(admissions []Admission, clock time.Time) (leaseEnd int6
 }
 
 // postedAgain is was_posted_again of restore.lua.
-func (p *memoryPairs) postedAgain(lease Lease, now int64) bool {
+func (p *memoryPairs) postedAgain(lease Lease, fold *Fold, now int64) bool {
 	pair, _ := p.of(lease.pairField(), now)
-	return !lease.Resolving && lease.Receipt != "" &&
-		slices.ContainsFunc(pair.messages, func(m pairMessage) bool { return m.eventKey == lease.Request.eventKey() }) &&
+	has := func(m pairMessage) bool {
+		isFolded := fold != nil && m.folded > 0 && time.UnixMicro(m.posted).Truncate(time.Minute).Equal(fold.Posted)
+		return m.eventKey == lease.Request.eventKey() || isFolded
+	}
+	return !lease.Resolving && lease.Receipt != "" && slices.ContainsFunc(pair.messages, has) &&
 		!slices.ContainsFunc(pair.messages, func(m pairMessage) bool { return m.receipt == lease.Receipt })
 }
 
