@@ -321,7 +321,9 @@ func (m *Mover) stored(moving *Move, known []bool) {
 	moving.message.Span.WaitsFor(string(moving.goal.Reason))
 	switch moving.goal.Reason {
 	case room.Slot:
-		m.metrics.Delayed(moving.message.About.Category, outcome.LevelOf(moving.goal.denial))
+		if !moving.message.Waited() {
+			m.metrics.Delayed(moving.message.About.Category, outcome.LevelOf(moving.goal.denial))
+		}
 		m.replans.stored(moving.message.About.Category, moving.goal.limits)
 	case room.Channel:
 		m.Queues.Serve(received.QueueOf(moving.goal.Channel))
