@@ -114,6 +114,23 @@ func TestRedisUsers(t *testing.T) {
 	}
 }
 
+// Redis replays its append-only file as the default user, and checks that user's rights at the end of each transaction. What a script writes
+// with several commands is one transaction.
+func TestRedisRestart(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "users.acl")
+	testkit.NoError(t, os.WriteFile(file, []byte(testkit.Text(t, "redis/users.acl")), 0o600))
+	server := servertest.StartRedis(t, "--aclfile", file, "--appendonly", "yes", "--appendfsync", "always")
+	client := connect(t, redis.UniversalOptions{Addrs: []string{server.Addr}, Username: "notifier"})
+	const write = `redis.call('ZADD', KEYS[1], 1, 'event') redis.call('PEXPIRE', KEYS[1], 3600000)`
+	testkit.Fails(t, "a script without a result", client.Eval(t.Context(), write, []string{"{notifier}:log"}).Err(), redis.Nil)
+	server.Restart()
+	testkit.Equal(t, client.ZCard(t.Context(), "{notifier}:log").Val(), 1, "the slots of a log after a restart")
+	testkit.Fails(t, "a connection of the default user", connect(t, redis.UniversalOptions{Addrs: []string{server.Addr}}).Ping(t.Context()).Err(), nil)
+	asDefault := connect(t, redis.UniversalOptions{Addrs: []string{server.Addr}, Username: "default"})
+	testkit.Fails(t, "the default user with a password", asDefault.Ping(t.Context()).Err(), nil)
+}
+
 // allowed reads the commands that a user of users.acl may run.
 func allowed(t *testing.T, user string) (commands []string) {
 	t.Helper()
