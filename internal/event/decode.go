@@ -241,7 +241,7 @@ func isCopyable(id string) bool {
 			continue
 		}
 		isSpace := unicode.IsSpace(r) && (r != ' ' || before == ' ')
-		if isSpace || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {
+		if isSpace || isInvisible(r) {
 			return false
 		}
 		before = r

@@ -111,7 +111,7 @@ func TestDecodePlainText(t *testing.T) {
 // faults has faults of whole bodies.
 var faults = []faulty{
 	{event.ReasonEmpty, "title nor text", []string{
-		"", " \n\t", "\ufeff", "\x00\x01", "\u200b\u2060", "{}", `{"id":"x","cost":2}`, `{"title":" ","text":"\n"}`, `{"title":null,"text":null}`,
+		"", " \n\t", "\ufeff", "\x00\x01", "\u200b\u2060", "\u3164\u115f\ufe0f\u2800", "{}", `{"id":"x","cost":2}`, `{"title":" ","text":"\n"}`, `{"title":null,"text":null}`,
 		`{"Title":"x"}`,
 	}},
 

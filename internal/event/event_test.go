@@ -3,8 +3,10 @@ package event_test
 import (
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
@@ -39,6 +41,16 @@ func TestPair(t *testing.T) {
 	} {
 		testkit.Equal(t, test.e.Pair(), test.pair, "%+v: pair", test.e)
 		testkit.Equal(t, test.e.Resolves(), test.resolves, "%+v: it resolves", test.e)
+	}
+}
+
+// An ID that a reader copies from a page, a terminal or Slack is the ID of the event: what package plain does not show is in no ID.
+func TestIDIsShownAsItIs(t *testing.T) {
+	t.Parallel()
+	for r := range rune(unicode.MaxRune + 1) {
+		if id := "a" + string(r) + "b"; event.StableID(id) == id && plain.Line(id) != id {
+			t.Errorf("the ID %q is shown as %q", id, plain.Line(id))
+		}
 	}
 }
 

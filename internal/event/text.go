@@ -55,12 +55,16 @@ func printable(s string) string {
 	}, s)
 }
 
-// visible reports whether s has a visible rune: not a blank, a control character or an invisible format character such as a zero-width
-// joiner.
+// visible reports whether s has a visible rune: neither a blank nor invisible.
 func visible(s string) bool {
-	return strings.ContainsFunc(s, func(r rune) bool {
-		return !unicode.IsSpace(r) && !unicode.IsControl(r) && !unicode.Is(unicode.Cf, r)
-	})
+	return strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsSpace(r) && !isInvisible(r) })
+}
+
+// isInvisible reports whether r shows nothing: a control character, a format character such as a zero-width joiner, a filler, a selector of a
+// variant, or the Braille pattern without dots.
+func isInvisible(r rune) bool {
+	const noDots = '\u2800'
+	return r == noDots || unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
 // firstVisible returns the first of texts that is visible, "" if none is.
