@@ -373,10 +373,11 @@ func (w *worker) ready(ctx context.Context) error {
 
 // failing returns what the worker retries. Before the consumer runs, it returns nil.
 func (w *worker) failing() error {
-	if consumer := w.consumer.Load(); consumer != nil {
-		return consumer.Failing()
+	consumer, started := w.consumer.Load(), w.parts.Load()
+	if consumer == nil || started == nil {
+		return nil
 	}
-	return nil
+	return errors.Join(consumer.Failing(), started.Live.Failing())
 }
 
 // busy reports whether events wait for a channel. Before the consumer runs, no event waits.

@@ -18,6 +18,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/schedule"
 	"github.com/seed-4578ace9/notifier/internal/screen"
 	"github.com/seed-4578ace9/notifier/internal/setup"
+	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -289,6 +290,9 @@ func (m *muteCommand) list(ctx context.Context, _ []string) error {
 	if err != nil {
 		return err
 	}
+	if err := m.unlisted(); err != nil {
+		return err
+	}
 	shown := []shownMute{}
 	for _, c := range s.Mutes {
 		shown = append(shown, newShownMute(c))
@@ -311,6 +315,16 @@ func (m *muteCommand) list(ctx context.Context, _ []string) error {
 		rows = append(rows, []string{mute.Path, when, author(mute.By), cmp.Or(mute.Spare, "-"), mute.Reason})
 	}
 	return printList(m.command.out, rows, "nothing is muted", 0)
+}
+
+// unlisted returns an error if the bucket is absent and the running workers apply mutes of it.
+func (m *muteCommand) unlisted() error {
+	if _, err := m.command.limits.Bucket(); err != nil && len(m.command.theirs.Reports) > 0 {
+		if kept := len(status.Newest(m.command.theirs.Reports).Mutes); kept > 0 {
+			return fmt.Errorf("%w; the workers keep %s, which notifier status shows", err, screen.Numbered(kept, "mute", "mutes"))
+		}
+	}
+	return nil
 }
 
 func newShownMute(c overrides.Change) shownMute {

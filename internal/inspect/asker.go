@@ -153,6 +153,11 @@ func (a *Asker) store(ctx context.Context, settings config.Config) (*store.Redis
 		Tree: rules.Tree, Lease: settings.NATS.AckWait, Retention: Retention(settings),
 	})
 	shared.Adopt(rules)
+	if _, absent := opened.Bucket(); absent != nil {
+		if inForce, _, err := shared.Positions.InForce(ctx); err == nil && inForce != (limits.Position{}) {
+			return nil, fmt.Errorf("the live limits cannot be read, and %s are in force: %w", inForce, absent)
+		}
+	}
 	return shared, nil
 }
 

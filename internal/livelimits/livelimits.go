@@ -150,6 +150,20 @@ func (l *Live) Ready() error {
 	return fmt.Errorf("the live limits have not been read: %w", err)
 }
 
+// Failing returns why the limits in force may not be the limits of the bucket; nil: they are, or there has been no bucket.
+func (l *Live) Failing() error {
+	if refused := l.refused.Load(); refused != nil {
+		return *refused
+	}
+	if l.applied.Load() == nil {
+		return nil
+	}
+	if err := l.watcher.Unavailable(); err != nil {
+		return fmt.Errorf("keeping the last known live limits: %w", err)
+	}
+	return nil
+}
+
 // AwaitReadable waits until the bucket is read and every live limit is readable.
 func (l *Live) AwaitReadable(ctx context.Context) error {
 	reason := l.Ready()

@@ -137,6 +137,25 @@ func TestNotReadyBeforeTheBucketIsRead(t *testing.T) {
 	})
 }
 
+// A worker whose bucket is deleted keeps the limits that it knows, stays ready, and reports the loss.
+func TestFailingWithoutItsBucket(t *testing.T) {
+	t.Parallel()
+	js := servertest.JetStream(t, servertest.StartNATS(t).URL)
+	ctx := testkit.Context(t)
+	testkit.Must(js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "limits", History: 64}))(t)
+	live := New(Options{
+		Settings: config.Config{Limits: config.Limits{Bucket: "limits"}}, JetStream: js, Logger: testkit.NewLog(t).Logger(), Adopt: func(limits.Ruleset) {},
+		InForce: func(context.Context) (limits.Position, time.Time, error) { return limits.Position{}, time.Time{}, nil },
+	})
+	testkit.NoError(t, live.Failing())
+	testkit.Run(t, live.Run)
+	testkit.NoError(t, live.Refresh(ctx))
+	testkit.NoError(t, live.Failing())
+	testkit.NoError(t, js.DeleteKeyValue(ctx, "limits"))
+	testkit.Eventually(t, "the loss is reported", func() bool { return errors.Is(live.Failing(), overrides.ErrNoBucket) })
+	testkit.NoError(t, live.Ready())
+}
+
 // TestRefreshOfAnUnreadableLimit reads a bucket whose newest state cannot be in force here, so the limits here are not the newest ones.
 func TestRefreshOfAnUnreadableLimit(t *testing.T) {
 	t.Parallel()
@@ -181,6 +200,7 @@ func TestRefreshOfConflictingLimits(t *testing.T) {
 	testkit.Run(t, live.Run)
 	testkit.Fails(t, "refreshing conflicting limits", live.Refresh(testkit.Context(t)), errConflict)
 	testkit.NoError(t, live.Ready())
+	testkit.Fails(t, "failing", live.Failing(), errConflict)
 }
 
 // TestUnreadableLimitThatIsGone deletes an unreadable live limit. The remaining limits conflict, so the previous ones stay in force.
