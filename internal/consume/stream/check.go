@@ -364,9 +364,13 @@ func (c *check) stored(ctx context.Context, stream, subject string) (note string
 		return "no stream yet; the worker creates it", nil
 	case absent:
 		return "", fmt.Errorf("no stream takes them (create %q with notifier provision, or set NOTIFIER_NATS_PROVISION=true)", stream)
-	default:
-		return "", c.explain(err)
 	}
+	for _, denied := range c.Connection.Denied() { // of another subject too
+		if strings.Contains(denied, strconv.Quote(subject)) {
+			return "", errors.New(denied)
+		}
+	}
+	return "", withHint(err)
 }
 
 // permissions tries the worker's other subjects without effect, and lists the denied subjects.
@@ -418,7 +422,7 @@ func (c *check) permissions(ctx context.Context) []Finding {
 	for _, subject := range slices.Sorted(maps.Keys(uses)) {
 		denial, err := c.denial(ctx, subject, uses[subject])
 		if err != nil {
-			return []Finding{about("nats permissions")("", err)}
+			return append(findings, about("nats permissions")("", err))
 		}
 		if denial != "" && subject == inbox {
 			denial += " (with allow_responses a worker may answer the requests by which others count it)"

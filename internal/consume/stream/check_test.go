@@ -271,6 +271,19 @@ var checksOfRights = map[string]checkCase{
 	"no right to see the streams": {setUp: provisioned, denied: []string{"$JS.API.STREAM.INFO.EVENTS"}, want: expected{eventStream: "!STREAM.INFO.EVENTS"}},
 }
 
+// What the server denies for one subject is no finding of another subject.
+func TestCheckOfSeveralDenials(t *testing.T) {
+	t.Parallel()
+	f := limited(t, "notify-room.>", "notify-dlq.>")
+	provisioned(f)
+	for _, found := range f.check(Options{Connection: f.connectLimited(), Names: testNames, AckWait: ackWait, Longest: 2 * time.Second}) {
+		if found.Subject == lettersStored {
+			testkit.Fails(t, lettersStored, found.Err, nil, "notify-dlq.check.check")
+			testkit.Lacks(t, lettersStored, found.Err.Error(), "notify-room.", "deadline")
+		}
+	}
+}
+
 // TestCheck finds each fault of a setup and the bounds of the streams. Check changes nothing.
 func TestCheck(t *testing.T) {
 	t.Parallel()
