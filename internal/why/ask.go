@@ -221,27 +221,51 @@ func (s *session) readJournal(ctx context.Context) {
 	}
 }
 
-// readCounts looks for aggregated entries that may include an event with a derived ID. The ID names its message.
+// readCounts looks for aggregated entries that may include an event whose message is known, and whose outcome no other entry has.
 func (s *session) readCounts(ctx context.Context, queries []journal.Query) {
 	var missing []*asking
 	var places []journal.Query
+	var streams []string
 	for i, a := range s.asked {
-		if _, place := placeOf(a.question.ID); place != 0 && len(a.events.all) == 0 {
-			missing, places = append(missing, a), append(places, queries[i])
-			places[len(places)-1].IDs, places[len(places)-1].Sequence = nil, place
+		stream, place := messageWithoutOutcome(a)
+		if place == 0 {
+			continue
 		}
+		query := queries[i]
+		query.IDs, query.Sequence = nil, place
+		if len(a.events.all) > 0 {
+			query.Category = a.events.all[0].Category
+		}
+		missing, places, streams = append(missing, a), append(places, query), append(streams, stream)
 	}
 	if len(missing) == 0 {
 		return
 	}
 	_, err := s.Entries(ctx, places, func(i int, entry journal.Entry) {
-		if stream, _ := placeOf(missing[i].question.ID); entry.Stream == stream {
+		if entry.Stream == streams[i] {
 			missing[i].takeCounted(entry)
 		}
 	})
 	for _, a := range missing {
 		a.journalFailed(journal.Read{}, err)
 	}
+}
+
+// messageWithoutOutcome returns the message of an event that was asked for by its ID: the place in a derived ID that no source has or the message
+// of the only event, if it waits nowhere and the journal lists no outcome of it. Otherwise the sequence is 0.
+func messageWithoutOutcome(a *asking) (stream string, sequence uint64) {
+	switch {
+	case a.question.ID == "" || len(a.events.all) > 1:
+		return "", 0
+	case len(a.events.all) == 0:
+		return placeOf(a.question.ID)
+	}
+	e := a.events.all[0]
+	isListed := e.has(func(entry journal.Entry) bool { return entry.Result.Ends() || entry.Result == journal.Split })
+	if len(e.Entries) == 0 || isListed || e.waits.event != nil || len(e.letters) > 0 {
+		return "", 0
+	}
+	return e.Entries[0].Stream, e.Sequence
 }
 
 func (a *asking) journalFailed(read journal.Read, err error) {

@@ -297,7 +297,7 @@ var sentences = []struct {
 	{"back from the room", known{pending: []Pending{inRoom(room.Due)}}, []string{"is back from the room, and the next worker takes it"}},
 	{"lost on its way", known{entries: []journal.Entry{refund(journal.Waiting, func(e *journal.Entry) { e.Reason = "part" })}}, []string{
 		"began to wait at 09:14:02.119 for a worker",
-		"what became of it then is not known: it waits nowhere, and the journal has no outcome of it",
+		"what became of it then is not known: it waits nowhere, and the journal lists no outcome of it",
 	}},
 	{"the first of those counted", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) {
 		denied(e)
@@ -478,6 +478,14 @@ func TestAggregatedEntriesAreNoAnswer(t *testing.T) {
 	testkit.EqualSlices(t, k.ask(t, Question{Sequence: 5001}).Counted, nil, "counted, for another message")
 	testkit.Equal(t, len(k.ask(t, Question{ID: "NOTIFICATIONS:4711"}).Counted), 1, "counted, for an ID that says where the event is stored")
 	testkit.Equal(t, len(k.ask(t, Question{ID: "ANOTHER:4711"}).Counted), 0, "counted, for an event of another stream")
+	waited := refund(journal.Waiting, func(e *journal.Entry) { e.Reason = "body" })
+	answer = known{entries: []journal.Entry{waited, counted}}.ask(t, Question{ID: "evt-4711"})
+	testkit.Equal(t, answer.Events[0].State, StateUnknown, "state of an event whose outcome is counted")
+	testkit.Equal(t, len(answer.Counted), 1, "counted, for an event whose message is known")
+	another := counted
+	another.Category = "payments.cards"
+	answer = known{entries: []journal.Entry{waited, another}}.ask(t, Question{ID: "evt-4711"})
+	testkit.Equal(t, len(answer.Counted), 0, "counted, in another category")
 	testkit.Equal(t, k.ask(t, Question{ID: "evt-4711"}).Missing,
 		"the journal begins at 08:00:00.000, and has only counts of 1204 events since then", "what is missing")
 	testkit.Equal(t, known{}.ask(t, Question{ID: "evt-4711", Since: at("09:00:00")}).Missing, "the journal was read from 09:00:00.000", "what is missing")

@@ -142,7 +142,7 @@ func (a *asking) addEvents(ctx context.Context) {
 			e.Sentences = append(e.Sentences, a.sayRecord(ctx, e)...)
 		}
 		if e.State == StateUnknown && a.session.looked {
-			const lost = "what became of it then is not known: it waits nowhere, and the journal has no outcome of it"
+			const lost = "what became of it then is not known: it waits nowhere, and the journal lists no outcome of it"
 			e.say(lost, lost)
 		}
 		a.answer.Events = append(a.answer.Events, *e)
