@@ -1,6 +1,7 @@
 -- refund.lua: returns the slots of events that were definitely not delivered, and removes their records.
 --
--- The holder of the lease alone returns slots, so a repeated call changes nothing. If the event was reclaimed after a change of
+-- The holder of the lease alone returns slots, or a worker that dropped the event without Redis if nobody holds the lease. A repeated call
+-- changes nothing. If the event was reclaimed after a change of
 -- limits, the slots stay taken in buckets that only the old limits had; they leave with their windows. A bucket returns no slots
 -- of an event that it did not count.
 --
@@ -15,8 +16,8 @@
 --
 -- ARGV
 --   lease, retention (microseconds), buckets (see read_buckets)
---   for each event: event key, version, the end of the lease known to the caller, cost, then for the limits in force and
---   for the shadow: number of its guarantee, otherwise 0, and path (see read_path)
+--   for each event: event key, version, the end of the lease known to the caller, or 0 for an event that nobody holds, cost, then for the
+--   limits in force and for the shadow: number of its guarantee, otherwise 0, and path (see read_path)
 --
 -- Returns 1 or 0 for each event: 0 if the caller does not hold the lease; then nothing was changed for the event.
 --
@@ -37,6 +38,12 @@ local now = deployment_time(keys.calls)
 local buckets = read_buckets(next_argument, next_key, now, lease)
 read_all(buckets)
 
+-- Returns whether nobody holds the lease of an event, and no holder may have delivered the event.
+local function is_left(event_key, version, lease_end)
+  local is_same = version == '' or tonumber(redis.call('ZSCORE', keys.message, event_key)) == tonumber(version)
+  return is_same and not is_held(lease_end, now, lease) and not ended_in_doubt(keys.leased, event_key, lease_end)
+end
+
 local reply, refunds, not_in_shadow = {}, {}, {}
 for event_key in next_argument do
   local event = { event_key = event_key }
@@ -46,8 +53,9 @@ for event_key in next_argument do
   event.shadow_guarantee, event.shadow = tonumber(next_argument()), read_path(next_argument, buckets)
   event.name, event.message = log_name(event_key, version), message_name(event_key, version)
   event.other = event.message
-  local current = redis.call('ZSCORE', keys.leased, event_key)
-  local held = current and math.ceil(tonumber(current)) == lease_end -- see lib/doubt.lua
+  local current = tonumber(redis.call('ZSCORE', keys.leased, event_key) or nil)
+  local held = current and math.ceil(current) == lease_end -- see lib/doubt.lua
+  held = held or current and lease_end == 0 and is_left(event_key, version, current)
   if held then
     local at, timed = string.match(redis.call('HGET', keys.taken, event_key) or '', '^(%d+) ([%x ]+)$')
     event.taken, event.timed = tonumber(at), timed

@@ -118,6 +118,7 @@ func (l *Limiter) act(requests []store.Request, _ error) []store.Decision {
 			}
 		}
 		l.o.Metrics.Decision(store.Denied.String(), SourceLocal, len(requests))
+		l.recovery.dropped.note(requests, decisions)
 		return decisions
 	}
 	asked, decisions := time.Now(), l.grants.mirror.memory.DecideOnce("", requests).Decisions
@@ -126,6 +127,7 @@ func (l *Limiter) act(requests []store.Request, _ error) []store.Decision {
 			*d = store.Decision{Verdict: store.Admitted, Lease: d.Lease.Counted()}
 		}
 	}
+	l.recovery.dropped.note(requests, decisions)
 	l.answers.take(SourceLocal, asked, decisions, requests)
 	return decisions
 }

@@ -272,6 +272,49 @@ func TestLimiterRedisThatAnswersNothing(t *testing.T) {
 	limiter.wantLogged("a", 3)
 }
 
+// TestRedisForgetsWhatThePolicyDropped drops events during an outage of which Redis has a record: one waits for its channel, one waits for a slot,
+// and the reply about one was lost. Redis returns their slots then, and a resolved event waits for none of them.
+func TestRedisForgetsWhatThePolicyDropped(t *testing.T) {
+	t.Parallel()
+	limiter, proxy := startLimiterBehindProxy(t, 2*time.Second, LimiterOptions{
+		Policy: Closed, Grace: time.Nanosecond, RoomMax: 100,
+		Settings: store.Settings{Tree: newTree(t, "none", "3/1h", ""), Lease: time.Hour, PairTTL: testPairTTL},
+	})
+	again := func(sequence uint64, id string) store.Request {
+		r := inMessage(sequence, aboutDisk(id))
+		r.Recorded = true
+		return r
+	}
+	limiter.one(store.Admitted, aboutDisk("posted")).Finish(t.Context(), "r")
+	limiter.one(store.Admitted, again(2, "given back")).Release(t.Context(), false)
+	elsewhere := again(5, "elsewhere")
+	limiter.one(store.Admitted, elsewhere)
+	waiting := again(3, "waiting")
+	denial := limiter.want(map[store.Verdict]int{store.Denied: 1}, waiting)[0]
+	verdict, _, err := limiter.Delay(t.Context(), store.Postponement{Request: waiting, Wait: denial.Wait, Longest: 2 * time.Hour, Node: denial.Node, Limit: denial.Limit})
+	if err != nil || verdict != store.ComesBack {
+		t.Fatalf("verdict %d, %v, want that the event comes back", verdict, err)
+	}
+	waiting.HasWaited, waiting.MayWait = true, true
+
+	proxy.DropReplies(true)
+	lost := request("lost", "b")
+	_, err = limiter.Decide(t.Context(), []store.Request{lost})
+	testkit.Fails(t, "a call without a reply", err, script.ErrUnavailable)
+	limiter.until(acting)
+	lost.Recorded = true
+	limiter.want(map[store.Verdict]int{store.Denied: 4}, again(2, "given back"), elsewhere, waiting, lost)
+	proxy.DropReplies(false)
+	proxy.Cut()
+	limiter.until(answering)
+
+	limiter.wantLogged("a", 2) // the lease of the event that another worker delivers goes on
+	limiter.wantLogged("b", 0)
+	limiter.one(store.Leased, elsewhere)
+	limiter.one(store.Admitted, lost)
+	limiter.resolve(store.Admitted, "r", inMessage(4, aboutDisk("resolved")))
+}
+
 // TestSlotsOfALostReply takes the one slot of deliveries under way in a call without a reply. It is free again as soon as Redis answers.
 func TestSlotsOfALostReply(t *testing.T) {
 	t.Parallel()

@@ -82,7 +82,7 @@ func NewLimiter(o LimiterOptions) *Limiter {
 	l.usage = newUsage(&o, l.outage, l.full)
 	mirror := &mirror{memory: memory, denials: l.denials, metrics: o.Metrics}
 	replay := &replay{o: &o, mirror: mirror, logOnce: logOnce}
-	l.recovery = &recovery{o: &o, outage: l.outage, staleness: l.staleness, replay: replay, usage: l.usage}
+	l.recovery = &recovery{o: &o, outage: l.outage, staleness: l.staleness, replay: replay, usage: l.usage, dropped: &dropped{o: &o, mirror: mirror}}
 	l.grants = newGrants(&o, l.outage, mirror, replay)
 	l.answers = &answers{o: &o, denials: l.denials, usage: l.usage, grants: l.grants, logOnce: logOnce}
 	l.asker = &asker{

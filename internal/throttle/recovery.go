@@ -31,6 +31,7 @@ type recovery struct {
 	staleness *staleness
 	replay    *replay
 	usage     *Usage
+	dropped   *dropped
 
 	mu          sync.Mutex
 	lostReplies []lostReply
@@ -113,6 +114,9 @@ func (r *recovery) recover(ctx context.Context) error {
 		return err
 	}
 	restored, err := r.replay.sync(ctx)
+	if err == nil {
+		err = r.dropped.forget(ctx)
+	}
 	if err == nil {
 		r.outage.resume(restored)
 	}

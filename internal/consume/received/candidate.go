@@ -26,7 +26,7 @@ func (c Candidate) Request() store.Request {
 		ID: c.Event.Identity(), Derived: c.Event.Derived, Message: store.Message(c.Entry.Origin),
 		Category: c.Event.Category, Key: c.Event.Key, Severity: c.Event.Severity, Cost: c.Event.Cost, Pair: c.Event.Pair(), Resolves: c.Event.Resolves(),
 		Fold: store.Folding{Severity: c.Event.Severity.Rank()}, Slotless: c.Entry.Order.Action == room.Release,
-		HasWaited: c.Waited(), Again: c.Again && !c.From.InRoom, Attempted: !c.Attempted().IsZero(),
+		HasWaited: c.Waited(), Again: c.Again && !c.From.InRoom, Attempted: !c.Attempted().IsZero(), Recorded: c.Again,
 	}
 	if request.Slotless && request.Resolves { // it does not wait for its firing event
 		request.Pair = ""

@@ -29,7 +29,8 @@ type Store interface {
 	Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error)
 
 	// Refund returns the slots of events that were definitely not delivered, and forgets the events. It returns false for an event whose
-	// lease was no longer the caller's: nothing was changed. Repeating Refund is harmless.
+	// lease was no longer the caller's: nothing was changed. Repeating Refund is harmless. In Redis, a lease with the End 0 stands for the lease
+	// of nobody: it returns the slots of an event that no holder has delivered or delivers.
 	Refund(ctx context.Context, leases []Lease) ([]bool, error)
 }
 
@@ -82,6 +83,7 @@ type Request struct {
 	HasWaited bool // it has come back after such a wait
 	Attempted bool // a worker may have posted it, whatever the record has
 	Again     bool // its message may have been delivered before: if it may wait, it may have been planned to come back
+	Recorded  bool // Redis may have a record of it
 }
 
 // Folding says when an event is folded into the newest message of its pair.
