@@ -1,9 +1,8 @@
 -- refund.lua: returns the slots of events that were definitely not delivered, and removes their records.
 --
 -- The holder of the lease alone returns slots, or a worker that dropped the event without Redis if nobody holds the lease. A repeated call
--- changes nothing. If the event was reclaimed after a change of
--- limits, the slots stay taken in buckets that only the old limits had; they leave with their windows. A bucket returns no slots
--- of an event that it did not count.
+-- changes nothing. If the event was reclaimed after a change of limits, the slots stay taken in buckets that only the old limits had; they
+-- leave with their windows. A bucket returns no slots of an event that it did not count.
 --
 -- KEYS
 --   1   calls           sorted set: nonce of a call that granted something -> its time
@@ -53,9 +52,9 @@ for event_key in next_argument do
   event.shadow_guarantee, event.shadow = tonumber(next_argument()), read_path(next_argument, buckets)
   event.name, event.message = log_name(event_key, version), message_name(event_key, version)
   event.other = event.message
-  local current = tonumber(redis.call('ZSCORE', keys.leased, event_key) or nil)
-  local held = current and math.ceil(current) == lease_end -- see lib/doubt.lua
-  held = held or current and lease_end == 0 and is_left(event_key, version, current)
+  local current = redis.call('ZSCORE', keys.leased, event_key)
+  local held = current and math.ceil(tonumber(current)) == lease_end -- see lib/doubt.lua
+  held = held or current and lease_end == 0 and is_left(event_key, version, tonumber(current))
   if held then
     local at, timed = string.match(redis.call('HGET', keys.taken, event_key) or '', '^(%d+) ([%x ]+)$')
     event.taken, event.timed = tonumber(at), timed

@@ -287,6 +287,9 @@ func TestRedisForgetsWhatThePolicyDropped(t *testing.T) {
 	}
 	limiter.one(store.Admitted, aboutDisk("posted")).Finish(t.Context(), "r")
 	limiter.one(store.Admitted, again(2, "given back")).Release(t.Context(), false)
+	inDoubt := inMessage(6, request("in doubt", "c"))
+	inDoubt.Recorded = true
+	limiter.one(store.Admitted, inDoubt).Release(t.Context(), true)
 	elsewhere := again(5, "elsewhere")
 	limiter.one(store.Admitted, elsewhere)
 	waiting := again(3, "waiting")
@@ -303,13 +306,14 @@ func TestRedisForgetsWhatThePolicyDropped(t *testing.T) {
 	testkit.Fails(t, "a call without a reply", err, script.ErrUnavailable)
 	limiter.until(acting)
 	lost.Recorded = true
-	limiter.want(map[store.Verdict]int{store.Denied: 4}, again(2, "given back"), elsewhere, waiting, lost)
+	limiter.want(map[store.Verdict]int{store.Denied: 5}, again(2, "given back"), elsewhere, waiting, lost, inDoubt)
 	proxy.DropReplies(false)
 	proxy.Cut()
 	limiter.until(answering)
 
 	limiter.wantLogged("a", 2) // the lease of the event that another worker delivers goes on
 	limiter.wantLogged("b", 0)
+	limiter.wantLogged("c", 1) // a worker may have posted it
 	limiter.one(store.Leased, elsewhere)
 	limiter.one(store.Admitted, lost)
 	limiter.resolve(store.Admitted, "r", inMessage(4, aboutDisk("resolved")))

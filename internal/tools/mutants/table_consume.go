@@ -3,6 +3,14 @@ package main
 // ofConsume are the bugs in internal/consume.
 var ofConsume = []mutant{
 	{
+		name: "delayed-counted-again",
+		bug:  "An event that is denied again after a wait counts once more as an event that began to wait.",
+		file: "internal/consume/move/mover.go",
+		old:  `if !moving.message.Waited() {`,
+		new:  `if true {`,
+		test: "./internal/consume -run ^TestDelayEnds$",
+	},
+	{
 		name: "large-messages-in-turns",
 		bug:  "A worker requests further large messages only when the server has sent all that it may, and the server waits meanwhile.",
 		file: "internal/consume/pull.go",

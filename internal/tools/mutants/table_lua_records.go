@@ -3,6 +3,30 @@ package main
 // ofRecords are the bugs in the scripts for events, leases, pairs and lines, and in what all scripts share.
 var ofRecords = []mutant{
 	{
+		name: "restored-with-the-slots-of-its-delivery",
+		bug:  "An event that was delivered without Redis keeps its slots of deliveries under way.",
+		file: "lua/restore.lua",
+		old:  `delivered[#delivered + 1] = event`,
+		new:  ``,
+		test: "./internal/throttle/store -run ^TestRestoreReturnsSlotsOfDeliveries$",
+	},
+	{
+		name: "folded-and-posted-without-its-pair",
+		bug:  "The message of a folded event that was posted once more without Redis does not join its pair.",
+		file: "lua/restore.lua",
+		old:  ` or m.folded > 0 and math.floor(m.time / MINUTE) == minute`,
+		new:  ``,
+		test: "./internal/throttle/store -run ^TestFolds$",
+	},
+	{
+		name: "dropped-in-doubt",
+		bug:  "The slots of an event that a killed worker may have posted return, since another worker dropped the event without Redis.",
+		file: "lua/refund.lua",
+		old:  ` and not ended_in_doubt(keys.leased, event_key, lease_end)`,
+		new:  ``,
+		test: "./internal/throttle -run ^TestRedisForgetsWhatThePolicyDropped$",
+	},
+	{
 		name: "lease-of-a-clock-ahead",
 		bug:  "A lease that a clock left far ahead holds its event until the clock reaches it.",
 		file: "lua/lib/doubt.lua",

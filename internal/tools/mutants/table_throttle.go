@@ -3,6 +3,30 @@ package main
 // ofThrottle are the bugs in internal/throttle.
 var ofThrottle = []mutant{
 	{
+		name: "dropped-and-still-recorded",
+		bug:  "Redis keeps the record of an event that the failure policy has dropped: its slots stay taken, and a resolved event of its key waits.",
+		file: "internal/throttle/dropped.go",
+		old:  `d.events = append(d.events, request)`,
+		new:  `_ = request`,
+		test: "./internal/throttle -run ^TestRedisForgetsWhatThePolicyDropped$",
+	},
+	{
+		name: "dropped-and-still-planned",
+		bug:  "An event that the failure policy has dropped stays in its queues and its pair.",
+		file: "internal/throttle/dropped.go",
+		old:  `if event.HasWaited && err == nil {`,
+		new:  `if event.HasWaited && err != nil {`,
+		test: "./internal/throttle -run ^TestRedisForgetsWhatThePolicyDropped$",
+	},
+	{
+		name: "waits-for-the-slowest-limit",
+		bug:  "An event behind waiting events waits for the slowest limit of their path, although another limit is full.",
+		file: "internal/throttle/store/delay.go",
+		old:  `tightest[places[i]], _ = slowestOf(fullest)`,
+		new:  `tightest[places[i]], _ = slowestOf(asked[i])`,
+		test: "./internal/throttle/store -run ^TestTurnsNameTheFullLimit$",
+	},
+	{
 		name: "lost-reply-keeps-its-slots",
 		bug:  "A delivery that was granted in a lost reply keeps its slots of deliveries under way.",
 		file: "internal/throttle/recovery.go",

@@ -3,6 +3,14 @@ package main
 // ofWhy are the bugs in what notifier why says of events.
 var ofWhy = []mutant{
 	{
+		name: "nowhere-without-the-category",
+		bug:  "An event that only the delivery record has is found with its category alone.",
+		file: "internal/why/find.go",
+		old:  `asked[i][j].Everywhere = asked[i][j].ID != ""`,
+		new:  `asked[i][j].Everywhere = false`,
+		test: "./tests -run ^TestWhyWithoutTheJournal$",
+	},
+	{
 		name: "why-guesses-a-counted-event",
 		bug:  "An event that may be among counted ones is reported as the first of them.",
 		file: "internal/why/ask.go",
