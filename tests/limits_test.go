@@ -85,7 +85,8 @@ func TestRedisUnavailableFromStart(t *testing.T) {
 				w.awaitReady()
 				w.wantLogLines(1, "failure policy acts")
 			}
-			run(t, d.settings(), "status").want(0, "degraded: "+test.policy, "not known: limits: no worker has read their use from Redis")
+			run(t, d.settings(), "status").want(0, "degraded: "+test.policy, "failing: ", "redis is unavailable: ",
+				"not known: limits: no worker has read their use from Redis")
 			counts := count(d.slack.Accepted(), "category")
 			posted := counts["one"] + counts["two"]
 			if posted < test.least || posted > test.most || test.policy == "local" && max(counts["one"], counts["two"]) > 10 {

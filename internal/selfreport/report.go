@@ -1,6 +1,7 @@
 package selfreport
 
 import (
+	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -29,7 +30,7 @@ type Reporter struct {
 
 	// Ready returns an error that explains why the worker is not ready.
 	Ready func() error
-	// Failing returns why the latest post failed, or storing what the worker stores; nil after a success.
+	// Failing returns why the latest post failed, or storing what the worker stores, or why live limits are not followed; nil after a success.
 	Failing func() error
 	// Parts returns what decides and paces; found is false while the worker starts.
 	Parts func() (parts Parts, found bool)
@@ -70,8 +71,11 @@ func (r Reporter) Report(instance string) status.Report {
 	}
 	parts, found := r.Parts()
 	if found {
-		if parts.Limiter.Usage().PolicyActs() {
+		if cause := parts.Limiter.Usage().PolicyActs(); cause != nil {
 			report.Degraded = r.Settings.Redis.Failure
+			if report.Ready { // otherwise it has said why
+				report.Failing = reasonOf(errors.Join(cause, r.Failing()))
+			}
 		}
 		report.Revision = parts.Limiter.Rules().Position.ID()
 		report.Limits, report.LimitsUnread = limitsInUse(parts.Limiter.Usage(), counted)

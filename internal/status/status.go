@@ -77,7 +77,7 @@ type Worker struct {
 	Ready     bool              `json:"ready"`
 	NotReady  string            `json:"not_ready,omitempty"` // why
 	Degraded  string            `json:"degraded,omitempty"`  // the active failure policy while Redis is unavailable
-	Failing   string            `json:"failing,omitempty"`   // why the latest post failed, or storing, which are retried; "" after a success
+	Failing   string            `json:"failing,omitempty"`   // why the latest post or storing failed, Redis is unavailable or live limits are not followed; "": all works
 	InHand    int               `json:"in_hand"`             // received events without an outcome
 	PerMinute Rates             `json:"per_minute"`
 	Revision  string            `json:"revision"`

@@ -285,10 +285,12 @@ func usesByPath(nodes []limits.Node, uses [][]limits.Use) map[string][]limits.Us
 	return byPath
 }
 
-// PolicyActs reports whether the failure policy applies, because Redis is unavailable.
-func (u *Usage) PolicyActs() bool {
-	state, _ := u.outage.current()
-	return u.outage.isPolicy(state)
+// PolicyActs returns why Redis is unavailable if the failure policy applies; nil: it does not.
+func (u *Usage) PolicyActs() error {
+	if state, cause := u.outage.current(); u.outage.isPolicy(state) {
+		return unavailableBecause(cause)
+	}
+	return nil
 }
 
 // Latest lists the use of the limits, as read last, on the paths of the categories that this instance tracks. Without a reading of the limits in
