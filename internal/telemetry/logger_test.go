@@ -3,12 +3,15 @@ package telemetry_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 func TestLogger(t *testing.T) {
@@ -32,5 +35,28 @@ func TestLogger(t *testing.T) {
 	log("text")
 	if line := out.String(); !strings.HasSuffix(line, "level=INFO msg=started instance=a grace=5s\n") || strings.Count(line, "\n") != 1 {
 		t.Errorf("got %s, want one line of text", line)
+	}
+}
+
+// A text of a producer neither commands the terminal that shows the log nor changes the order of its line. In JSON nothing of it is lost.
+func TestLogCommandsNoTerminal(t *testing.T) {
+	t.Parallel()
+	const hostile = "a\u009b31mb\u202ec\x1b[2Jd\U000e0041e\nfü\u2028"
+	for _, format := range []string{"json", "text"} {
+		var out bytes.Buffer
+		logger := telemetry.NewLogger(&out, slog.LevelInfo, format)
+		logger.Warn("refused", "path", hostile, "error", errors.New(hostile), "paths", []string{hostile})
+		if line := strings.TrimSuffix(out.String(), "\n"); strings.ContainsFunc(line, func(r rune) bool { return !strconv.IsPrint(r) }) {
+			t.Errorf("got %q, want printable characters alone", line)
+		}
+		if format == "text" {
+			continue
+		}
+		var record struct {
+			Path, Error string
+			Paths       []string
+		}
+		testkit.NoError(t, json.Unmarshal(out.Bytes(), &record))
+		testkit.EqualSlices(t, append(record.Paths, record.Path, record.Error), []string{hostile, hostile, hostile}, "texts in the record")
 	}
 }
