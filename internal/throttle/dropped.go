@@ -12,9 +12,9 @@ import (
 // maxDropped bounds the events that are remembered during an outage.
 const maxDropped = 10_000
 
-// dropped remembers events that the failure policy drops although Redis may have a record of them: Redis admitted them in a reply that was lost,
-// or they waited. Redis forgets the record when it answers again. Otherwise the event would keep its slots, and a resolved event of its key
-// would wait for it.
+// dropped remembers events that end during an outage without a delivery although Redis may have a record of them: Redis admitted them in a
+// reply that was lost, or they waited. The failure policy drops them, or admits them and they cannot be delivered. Redis forgets the record when
+// it answers again. Otherwise the event would keep its slots, and a resolved event of its key would wait for it.
 type dropped struct {
 	o      *LimiterOptions
 	mirror *mirror
@@ -25,13 +25,19 @@ type dropped struct {
 
 // note remembers the events that end with these decisions of the failure policy.
 func (d *dropped) note(requests []store.Request, decisions []store.Decision) {
+	for i, request := range requests {
+		if decisions[i].Verdict.IsDenial() && (!request.MayWait || decisions[i].Wait == 0) {
+			d.add(request)
+		}
+	}
+}
+
+// add remembers an event that ends.
+func (d *dropped) add(event store.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for i, request := range requests {
-		ends := decisions[i].Verdict.IsDenial() && (!request.MayWait || decisions[i].Wait == 0)
-		if ends && request.Recorded && len(d.events) < maxDropped {
-			d.events = append(d.events, request)
-		}
+	if event.Recorded && len(d.events) < maxDropped {
+		d.events = append(d.events, event)
 	}
 }
 

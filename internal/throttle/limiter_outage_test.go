@@ -319,6 +319,31 @@ func TestRedisForgetsWhatThePolicyDropped(t *testing.T) {
 	limiter.resolve(store.Admitted, "r", inMessage(4, aboutDisk("resolved")))
 }
 
+// TestRedisForgetsWhatSlackRejected has an event that waited for a slot admitted during an outage. Slack rejects it, so it is refunded. A resolved
+// event does not wait for it then.
+func TestRedisForgetsWhatSlackRejected(t *testing.T) {
+	t.Parallel()
+	limiter := startDurableLimiter(t, LimiterOptions{
+		Policy: Local, Grace: time.Nanosecond, RoomMax: 100,
+		Settings: store.Settings{Tree: newTree(t, "none", "2/1h", ""), Lease: time.Hour, PairTTL: testPairTTL},
+	})
+	limiter.one(store.Admitted, aboutDisk("posted")).Finish(t.Context(), "r")
+	full := limiter.one(store.Admitted, inMessage(2, request("full", "a")))
+	waiting := inMessage(3, aboutDisk("waiting"))
+	denial := limiter.want(map[store.Verdict]int{store.Denied: 1}, waiting)[0]
+	verdict, _, err := limiter.Delay(t.Context(), store.Postponement{Request: waiting, Wait: denial.Wait, Longest: 2 * time.Hour, Node: denial.Node, Limit: denial.Limit})
+	if err != nil || verdict != store.ComesBack {
+		t.Fatalf("verdict %d, %v, want that the event comes back", verdict, err)
+	}
+	full.Refund(t.Context())
+	limiter.resolve(store.Leased, "", inMessage(4, aboutDisk("resolved")))
+	limiter.loseAndAct()
+	waiting.HasWaited, waiting.MayWait, waiting.Recorded = true, true, true
+	limiter.one(store.Admitted, waiting).Refund(t.Context())
+	limiter.regain()
+	limiter.resolve(store.Admitted, "r", inMessage(4, aboutDisk("resolved")))
+}
+
 // TestSlotsOfALostReply takes the one slot of deliveries under way in a call without a reply. It is free again as soon as Redis answers.
 func TestSlotsOfALostReply(t *testing.T) {
 	t.Parallel()

@@ -81,8 +81,9 @@ func NewLimiter(o LimiterOptions) *Limiter {
 	l.Mutes = &Mutes{&o, l.staleness, new(pastMutes)}
 	l.usage = newUsage(&o, l.outage, l.full)
 	mirror := &mirror{memory: memory, denials: l.denials, metrics: o.Metrics}
-	replay := &replay{o: &o, mirror: mirror, logOnce: logOnce}
-	l.recovery = &recovery{o: &o, outage: l.outage, staleness: l.staleness, replay: replay, usage: l.usage, dropped: &dropped{o: &o, mirror: mirror}}
+	dropped := &dropped{o: &o, mirror: mirror}
+	replay := &replay{o: &o, mirror: mirror, dropped: dropped, logOnce: logOnce}
+	l.recovery = &recovery{o: &o, outage: l.outage, staleness: l.staleness, replay: replay, usage: l.usage, dropped: dropped}
 	l.grants = newGrants(&o, l.outage, mirror, replay)
 	l.answers = &answers{o: &o, denials: l.denials, usage: l.usage, grants: l.grants, logOnce: logOnce}
 	l.asker = &asker{

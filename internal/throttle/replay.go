@@ -49,6 +49,7 @@ func (g *granted) renewed(lease store.Lease) (held bool) {
 type replay struct {
 	o       *LimiterOptions
 	mirror  *mirror
+	dropped *dropped
 	logOnce *logOnce
 
 	mu       sync.Mutex
@@ -107,6 +108,7 @@ func (r *replay) disown(g *granted) (disowned bool, owed <-chan struct{}) {
 	if i := slices.Index(r.unsynced, g); i >= 0 {
 		r.unsynced = slices.Concat(r.unsynced[:i], r.unsynced[i+1:])
 		g.unsynced = false
+		r.dropped.add(g.Lease.Request)
 		return true, nil
 	}
 	g.refunded = true

@@ -6,8 +6,8 @@ var ofThrottle = []mutant{
 		name: "dropped-and-still-recorded",
 		bug:  "Redis keeps the record of an event that the failure policy has dropped: its slots stay taken, and a resolved event of its key waits.",
 		file: "internal/throttle/dropped.go",
-		old:  `d.events = append(d.events, request)`,
-		new:  `_ = request`,
+		old:  `d.events = append(d.events, event)`,
+		new:  `_ = event`,
 		test: "./internal/throttle -run ^TestRedisForgetsWhatThePolicyDropped$",
 	},
 	{
