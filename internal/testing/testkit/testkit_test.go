@@ -20,6 +20,8 @@ func (l *listener) Errorf(format string, arguments ...any) {
 	l.failures = append(l.failures, fmt.Sprintf(format, arguments...))
 }
 
+func (l *listener) Fatal(arguments ...any) { l.failures = append(l.failures, fmt.Sprint(arguments...)) }
+
 func TestPoll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -74,7 +76,9 @@ func TestFailures(t *testing.T) {
 	Lacks(fails, "text", "a b", "c", "b")
 	l.Want(fails, "absent")
 	l.WantCount(fails, 1, "absent")
-	Equal(t, len(fails.failures), 15, "failures %q", fails.failures)
+	Check(fails, false, "got %d, want %d", 1, 2)
+	Require(fails, false, "got %d, want %d", 1, 2)
+	Equal(t, len(fails.failures), 17, "failures %q", fails.failures)
 }
 
 // TestDifferences compares long values: a failure has the lines that differ, and a few lines around them.
@@ -102,7 +106,5 @@ func TestDifferences(t *testing.T) {
 		Contains(t, "failure", fails.failures[in], wants[i])
 	}
 	AtMost(t, strings.Count(fails.failures[0], "\n"), 12, "lines of the failure")
-	if same := changes("a", "a"); same != "" {
-		t.Errorf("equal texts: got %q, want no change", same)
-	}
+	Equal(t, changes("a", "a"), "", "changes of equal texts")
 }
