@@ -29,9 +29,7 @@ func TestBatcherGathersWhatIsAskedDuringACall(t *testing.T) {
 		var work sync.WaitGroup
 		ask := func(item int) {
 			work.Go(func() {
-				if got, err := b.do(t.Context(), item); err != nil || got != 2*item {
-					t.Errorf("item %d: got %d, error %v, want %d", item, got, err, 2*item)
-				}
+				testkit.Equal(t, testkit.Must(b.do(t.Context(), item))(t), 2*item, "item %d", item)
 			})
 		}
 		ask(1)

@@ -17,9 +17,8 @@ func TestLimiterDelays(t *testing.T) {
 	ask := func(id string, want store.DelayVerdict) {
 		t.Helper()
 		verdict, in, err := limiter.Delay(t.Context(), postponed(request(id, "a")))
-		if err != nil || verdict != want || (want == store.ComesBack) != (in > 0) {
-			t.Errorf("%q: verdict %d in %v, %v, want %d", id, verdict, in, err, want)
-		}
+		testkit.Check(t, err == nil && verdict == want && (want == store.ComesBack) == (in > 0),
+			"%q: verdict %d in %v, %v, want %d", id, verdict, in, err, want)
 	}
 	redelivered := func(id string) store.Request {
 		r := request(id, "a")
@@ -30,9 +29,8 @@ func TestLimiterDelays(t *testing.T) {
 		t.Helper()
 		fresh := request("fresh", "b")
 		got, err := limiter.Decide(t.Context(), []store.Request{redelivered(id), fresh})
-		if err != nil || got[0].Verdict != store.Planned || got[0].Wait == 0 || got[1].Verdict == store.Planned {
-			t.Errorf("%q: got %v, %v, want planned, and another verdict on another event", id, got, err)
-		}
+		testkit.Check(t, err == nil && got[0].Verdict == store.Planned && got[0].Wait != 0 && got[1].Verdict != store.Planned,
+			"%q: got %v, %v, want planned, and another verdict on another event", id, got, err)
 	}
 	ask("first", store.ComesBack)
 	ask("second", store.ComesBack)

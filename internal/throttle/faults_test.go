@@ -122,9 +122,8 @@ var faults = []fault{
 			admin := newClient(t, redis.Options{Addr: server.Addr, PoolSize: 1})
 			must := func(arguments ...any) {
 				t.Helper()
-				if err := admin.Do(t.Context(), arguments...).Err(); err != nil {
-					t.Fatalf("%v: %v", arguments, err)
-				}
+				err := admin.Do(t.Context(), arguments...).Err()
+				testkit.Require(t, err == nil, "%v: %v", arguments, err)
 			}
 			return faulty{
 				server.Addr,
@@ -272,14 +271,11 @@ func testFault(t *testing.T, f fault) {
 func wantFault(t *testing.T, f fault, err error) {
 	t.Helper()
 	if f.class == nil {
-		if err != nil {
-			t.Errorf("error %v, want none", err)
-		}
+		testkit.Check(t, err == nil, "error %v, want none", err)
 		return
 	}
-	if !errors.Is(err, f.class) || !regexp.MustCompile(f.says).MatchString(err.Error()) {
-		t.Errorf("error %v, want %v that says %q", err, f.class, f.says)
-	}
+	testkit.Check(t, errors.Is(err, f.class) && regexp.MustCompile(f.says).MatchString(err.Error()),
+		"error %v, want %v that says %q", err, f.class, f.says)
 }
 
 func TestRefusalsAreLoggedOnce(t *testing.T) {

@@ -155,9 +155,7 @@ func TestLimiterLogsFullLimits(t *testing.T) {
 	kit := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "100/1h", "1/4s", "")}, DenyCacheTTL: time.Minute})
 	kit.want(map[store.Verdict]int{store.Admitted: 1, store.Denied: 1}, request("sent", "payments"), request("dropped", "payments"))
 	for range 10 {
-		if kit.Full("payments", "") == nil {
-			t.Fatal("the cache does not know of the denial")
-		}
+		testkit.Require(t, kit.Full("payments", "") != nil, "the cache does not know of the denial")
 	}
 	testkit.Eventually(t, "a line", func() bool { return kit.fullLogs.Count("limit is full") == 1 })
 	testkit.Eventually(t, "another one", func() bool { return kit.fullLogs.Count("limit has slots again") == 1 })

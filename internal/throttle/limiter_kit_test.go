@@ -173,9 +173,7 @@ func (k *limiterKit) until(wanted outageState) {
 func (k *limiterKit) decide(requests ...store.Request) []store.Decision {
 	k.t.Helper()
 	answers := testkit.Must(k.Decide(k.t.Context(), requests))(k.t)
-	if len(answers) != len(requests) {
-		k.t.Fatalf("%d answers for %d requests", len(answers), len(requests))
-	}
+	testkit.Require(k.t, len(answers) == len(requests), "%d answers for %d requests", len(answers), len(requests))
 	return answers
 }
 
@@ -187,9 +185,7 @@ func (k *limiterKit) want(verdicts map[store.Verdict]int, requests ...store.Requ
 		got[answer.Verdict]++
 		testkit.NoError(k.t, answer.Err)
 	}
-	if !maps.Equal(got, verdicts) {
-		k.t.Fatalf("verdicts %v, want %v", got, verdicts)
-	}
+	testkit.Require(k.t, maps.Equal(got, verdicts), "verdicts %v, want %v", got, verdicts)
 	return answers
 }
 
@@ -243,9 +239,8 @@ func (k *limiterKit) regain() {
 
 func (k *limiterKit) wantReady(class error) {
 	k.t.Helper()
-	if err := k.Ready(); !errors.Is(err, class) {
-		k.t.Errorf("ready: got error %v, want %v", err, class)
-	}
+	err := k.Ready()
+	testkit.Check(k.t, errors.Is(err, class), "ready: got error %v, want %v", err, class)
 }
 
 // wantLogged compares the number of slots in the log of a first-level category.

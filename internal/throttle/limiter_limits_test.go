@@ -157,9 +157,8 @@ func TestLimiterRefreshesLimitsThatAreNotTheNewest(t *testing.T) {
 	})
 	answers := limiter.decide(request("e3", "a"), request("e4", "a"))
 	testkit.Equal(t, refreshed, 1, "refreshes")
-	if answers[0].Verdict != store.Admitted || answers[0].Grant == nil || answers[1].Verdict != store.Denied || answers[1].Limit.Count != 3 {
-		t.Errorf("answered %+v", answers)
-	}
+	testkit.Check(t, answers[0].Verdict == store.Admitted && answers[0].Grant != nil && answers[1].Verdict == store.Denied && answers[1].Limit.Count == 3,
+		"answered %+v", answers)
 	limiter.wantFull("a", limits.LevelCategory)
 	answers[0].Grant.Refund(t.Context())
 	limiter.one(store.Admitted, request("e4", "a"))
@@ -171,9 +170,7 @@ func TestLimiterRefreshesLimitsThatAreNotTheNewest(t *testing.T) {
 func (k *limiterKit) wantBehind() {
 	k.t.Helper()
 	answers, err := k.Decide(k.t.Context(), several(5, "x", "b"))
-	if !errors.Is(err, script.ErrStale) || len(answers) > 0 {
-		k.t.Fatalf("answered %+v, %v; want %v", answers, err, script.ErrStale)
-	}
+	testkit.Require(k.t, errors.Is(err, script.ErrStale) && len(answers) == 0, "answered %+v, %v; want %v", answers, err, script.ErrStale)
 	testkit.Fails(k.t, "the wait with outdated limits", k.Await(testkit.Ended(k.t)), context.Canceled)
 }
 

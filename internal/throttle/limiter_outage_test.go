@@ -231,9 +231,8 @@ func TestLimiterCloses(t *testing.T) {
 	limiter := startLimiter(t, LimiterOptions{Policy: Closed, Grace: time.Nanosecond})
 	limiter.loseAndAct()
 	for _, answer := range limiter.want(map[store.Verdict]int{store.Denied: 20}, several(20, "e", "a")...) {
-		if answer.Node.Level != limits.LevelClosed || answer.Grant != nil {
-			t.Fatalf("got %+v, want a denial by %s without a grant", answer, limits.LevelClosed)
-		}
+		testkit.Require(t, answer.Node.Level == limits.LevelClosed && answer.Grant == nil,
+			"got %+v, want a denial by %s without a grant", answer, limits.LevelClosed)
 	}
 	limiter.metrics.wantDecisions(t, map[string]int{"denied by local": 20})
 	limiter.regain()

@@ -23,9 +23,8 @@ func TestLimiterCategoryLogOfTheWrongType(t *testing.T) {
 	limiter.server.CLI("SET", "{limiter}:log:bad", "a string")
 	answers := limiter.decide(request("a", "a"), request("b", "bad"), request("c", "c"))
 	wantVerdicts(t, answers, store.Admitted, store.Deferred, store.Admitted)
-	if bad := answers[1]; !errors.Is(bad.Err, script.ErrRefused) || bad.Grant != nil {
-		t.Fatalf("got %+v, want %v without a grant", bad, script.ErrRefused)
-	}
+	bad := answers[1]
+	testkit.Require(t, errors.Is(bad.Err, script.ErrRefused) && bad.Grant == nil, "got %+v, want %v without a grant", bad, script.ErrRefused)
 	limiter.wantReady(nil)
 	limiter.logs.Want(t, "event cannot be evaluated")
 
@@ -73,9 +72,7 @@ func TestLimiterShadow(t *testing.T) {
 		t.Helper()
 		answers := limiter.want(map[store.Verdict]int{store.Admitted: 1, store.Denied: 1, store.ExceedsCapacity: 1}, request(name+"1", name), request(name+"2", name), request(name+"3", "off"))
 		for i, answer := range answers {
-			if answer.Grant == nil {
-				t.Fatalf("event %d is not forwarded: %+v", i+1, answer)
-			}
+			testkit.Require(t, answer.Grant != nil, "event %d is not forwarded: %+v", i+1, answer)
 			answer.Grant.Finish(t.Context(), "")
 		}
 		limiter.wantFull(name, "")

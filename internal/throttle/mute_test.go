@@ -29,9 +29,7 @@ func TestMuted(t *testing.T) {
 	testkit.Equal(t, limiter.Mutes.Muted("a", event.SeverityInfo) == nil, true, "a category is not muted")
 	limiter.Adopt(muted(t, 1))
 	d := limiter.decide(request("e", "a"))[0]
-	if d.Verdict != store.Denied || d.Muted == nil || d.Grant != nil {
-		t.Fatalf("a muted event: %+v, want it denied by the mute", d)
-	}
+	testkit.Require(t, d.Verdict == store.Denied && d.Muted != nil && d.Grant == nil, "a muted event: %+v, want it denied by the mute", d)
 	testkit.Equal(t, limiter.Mutes.Muted("a.b", event.SeverityInfo) != nil, true, "a path below is muted")
 	testkit.Equal(t, limiter.Mutes.Muted("a", event.SeverityCritical) == nil, true, "critical events are sent")
 	testkit.Equal(t, limiter.Full("a", "") == nil, true, "a mute is no full limit")
@@ -72,9 +70,8 @@ func TestMuteWithoutRedis(t *testing.T) {
 			limiter.Adopt(muted(t, 1))
 			limiter.loseAndAct()
 			d := limiter.decide(request("e", "a"))[0]
-			if d.Verdict != store.Denied || d.Node.Level != limits.LevelMute || d.Muted == nil {
-				t.Fatalf("a muted event: %+v, want it denied by the mute", d)
-			}
+			testkit.Require(t, d.Verdict == store.Denied && d.Node.Level == limits.LevelMute && d.Muted != nil,
+				"a muted event: %+v, want it denied by the mute", d)
 			limiter.one(other, request("other", "b"))
 			limiter.staleness.asked.Store(nil)
 			_, err := limiter.Mutes.CheckMute(t.Context(), "a", event.SeverityInfo)

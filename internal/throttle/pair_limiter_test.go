@@ -34,9 +34,8 @@ func TestLimiterPairs(t *testing.T) {
 	limiter.loseAndAct()
 	answers := testkit.Must(limiter.Decide(t.Context(), resolving(about("resolved too", "memory"), about("resolved", "disk"))))(t)
 	for _, answer := range answers {
-		if !errors.Is(answer.Err, script.ErrUnavailable) || answer.Verdict != store.Deferred || answer.Grant != nil {
-			t.Errorf("while the policy acts: got %+v, want %s because of %v", answer, store.Deferred, script.ErrUnavailable)
-		}
+		testkit.Check(t, errors.Is(answer.Err, script.ErrUnavailable) && answer.Verdict == store.Deferred && answer.Grant == nil,
+			"while the policy acts: got %+v, want %s because of %v", answer, store.Deferred, script.ErrUnavailable)
 	}
 	resolved.Finish(t.Context(), "")
 	underWay.Finish(t.Context(), "m")
@@ -66,9 +65,8 @@ func (k *limiterKit) resolve(want store.Verdict, opened string, r store.Request)
 	answers := testkit.Must(k.Decide(k.t.Context(), resolving(r)))(k.t)
 	answer := answers[0]
 	granted := want == store.Admitted || want == store.Reclaimed
-	if answer.Verdict != want || answer.Opened() != opened || answer.Err != nil || granted != (answer.Grant != nil) {
-		k.t.Fatalf("%q: %+v, want verdict %d with receipt %q", r.ID, answer, want, opened)
-	}
+	testkit.Require(k.t, answer.Verdict == want && answer.Opened() == opened && answer.Err == nil && granted == (answer.Grant != nil),
+		"%q: %+v, want verdict %d with receipt %q", r.ID, answer, want, opened)
 	return answer.Grant
 }
 

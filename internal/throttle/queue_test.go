@@ -82,9 +82,7 @@ func (w *queueWorld) run() {
 		verdict, in, err := w.store.Queues.Delay(w.t.Context(), store.Postponement{
 			Request: next.request, Wait: answers[0].Wait, Longest: time.Hour, Node: answers[0].Node, Limit: answers[0].Limit,
 		}, 1000)
-		if err != nil || verdict != store.ComesBack {
-			w.t.Fatalf("%q: verdict %d, %v", next.request.ID, verdict, err)
-		}
+		testkit.Require(w.t, err == nil && verdict == store.ComesBack, "%q: verdict %d, %v", next.request.ID, verdict, err)
 		next.request.HasWaited = true
 		due := now.Add(in).Truncate(scheduleTick).Add(scheduleTick)
 		w.comes(next.request, due)
@@ -150,9 +148,7 @@ func TestLimiterTurns(t *testing.T) {
 		verdict, _, err := limiter.Delay(t.Context(), store.Postponement{
 			Request: inMessage(sequence, request(id, "a")), Wait: denied.Wait, Longest: 4 * time.Hour, Node: denied.Node, Limit: denied.Limit,
 		})
-		if err != nil || verdict != store.ComesBack {
-			t.Fatalf("%q: verdict %d, %v", id, verdict, err)
-		}
+		testkit.Require(t, err == nil && verdict == store.ComesBack, "%q: verdict %d, %v", id, verdict, err)
 	}
 	one := ask("1", "a", 1, true, false, store.Admitted)
 	two := ask("2", "a", 2, true, false, store.Admitted)

@@ -121,9 +121,7 @@ func TestLimiterTellsWhenSlotsOpen(t *testing.T) {
 		if in == 0 && opens.IsZero() {
 			return
 		}
-		if in == 0 || !within(time.Until(opens), in) {
-			t.Errorf("the next slot of %q opens at %v, want in %v", category, opens, in)
-		}
+		testkit.Check(t, in != 0 && within(time.Until(opens), in), "the next slot of %q opens at %v, want in %v", category, opens, in)
 	}
 	want("a.b", 0)
 	limiter.want(map[store.Verdict]int{store.Admitted: 1, store.Denied: 1}, several(2, "ab", "a.b")...)
@@ -243,9 +241,8 @@ func TestLimiterLatestUsesWithGuaranteesOfAllSlots(t *testing.T) {
 	}))(t)
 	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: tree}})
 	limiter.one(store.ExceedsCapacity, request("first", "deploys"))
-	if use := limiter.refresh()[0]; !use.Full() || !use.Never || use.Used != 0 || use.Next != nil {
-		t.Errorf("use: got %+v, want a limit that never has a slot", use)
-	}
+	use := limiter.refresh()[0]
+	testkit.Check(t, use.Full() && use.Never && use.Used == 0 && use.Next == nil, "use: got %+v, want a limit that never has a slot", use)
 	limiter.want(map[store.Verdict]int{store.Admitted: 10}, several(10, "login", "security")...)
 }
 
@@ -261,9 +258,7 @@ func TestLimiterRemembersFullLimits(t *testing.T) {
 	wantFull := func(limiter *limiterKit) {
 		t.Helper()
 		uses := limiter.refresh()
-		if len(uses) != 1 || uses[0].Path != "a" || !uses[0].Full() {
-			t.Errorf("uses: got %+v, want a full limit of a", uses)
-		}
+		testkit.Check(t, len(uses) == 1 && uses[0].Path == "a" && uses[0].Full(), "uses: got %+v, want a full limit of a", uses)
 	}
 	wantFull(limiter)
 	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "none", "none", "")})

@@ -238,9 +238,8 @@ var algorithmConformance = []conformanceCase{
 			)
 			for i, want := range []string{"", "a.b.c", "", "a.b", "", "a.b", "", limits.LevelGlobal, limits.LevelGlobal} {
 				d := decisions[i]
-				if admitted := d.Verdict == Admitted; admitted != (want == "") || d.Node.Level != want {
-					s.t.Errorf("event %d: %+v, want a denial by %q", i+1, d, want)
-				}
+				admitted := d.Verdict == Admitted
+				testkit.Check(s.t, admitted == (want == "") && d.Node.Level == want, "event %d: %+v, want a denial by %q", i+1, d, want)
 			}
 			testkit.Equal(s.t, decisions[3].Limit.Algorithm, algorithm.InFlight, "algorithm that denies b2")
 			s.taken("a.b.c", 6, 6, 4, 1)

@@ -63,9 +63,8 @@ var conformance = []conformanceCase{
 		result := s.result(request("event", "a"))
 		testkit.Equal(s.t, result.At, start.UnixMicro(), "time of the decision")
 		want := Lease{Request: request("event", "a"), End: start.Add(testLease).UnixMicro(), rules: result.Decisions[0].Lease.rules}
-		if got := result.Decisions[0].Lease; got != want || got.rules.Tree != s.tree {
-			s.t.Fatalf("lease %+v, want %+v", got, want)
-		}
+		got := result.Decisions[0].Lease
+		testkit.Require(s.t, got == want && got.rules.Tree == s.tree, "lease %+v, want %+v", got, want)
 	}},
 	{name: "the next slot opens at the time of the denial, and no microsecond before", global: "3/10m", run: func(s *subject) {
 		for i, gap := range []time.Duration{0, 90 * time.Second, 31*time.Second + 1357*time.Microsecond} {
@@ -133,9 +132,8 @@ var conformance = []conformanceCase{
 	{name: "0 blocks and none does not limit", rules: "off=0/1h,off.on=5/1h,on=none", run: func(s *subject) {
 		for _, category := range []string{"off", "off.on"} {
 			d := s.want(ExceedsCapacity, request("x", category))[0]
-			if d.Node.Level != "off" || d.Limit != (limits.Limit{Count: 0, Window: time.Hour}) || d.Wait != 0 {
-				s.t.Fatalf("%s: got %+v, want a denial by the level off without a wait", category, d)
-			}
+			testkit.Require(s.t, d.Node.Level == "off" && d.Limit == (limits.Limit{Count: 0, Window: time.Hour}) && d.Wait == 0,
+				"%s: got %+v, want a denial by the level off without a wait", category, d)
 		}
 		s.taken("off.on", 0, 0)
 		s.admit(several(200, "e", "on")...)
@@ -179,9 +177,8 @@ var conformance = []conformanceCase{
 			{Admitted, "", 0}, {Denied, limits.LevelGlobal, hour - time.Minute}, {Denied, limits.LevelGlobal, hour - time.Minute},
 		}
 		for i, w := range want {
-			if d := decisions[i]; d.Verdict != w.verdict || d.Node.Level != w.level || d.Wait != w.wait {
-				s.t.Errorf("event %d: %+v, want %+v", i+1, d, w)
-			}
+			d := decisions[i]
+			testkit.Check(s.t, d.Verdict == w.verdict && d.Node.Level == w.level && d.Wait == w.wait, "event %d: %+v, want %+v", i+1, d, w)
 		}
 		s.taken("a", 4, 3)
 		s.taken("b", 4, 1)

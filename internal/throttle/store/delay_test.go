@@ -137,9 +137,8 @@ var delayStories = []story{
 			p := inQueue(i, "a")
 			p.Limit = limit
 			want := p.Wait + time.Duration(i/600)*time.Hour + time.Duration(i%600)*time.Second
-			if in := k.delay(p, 5000, ComesBack); in != want {
-				t.Fatalf("event %d comes back in %v, want %v", i, in, want)
-			}
+			in := k.delay(p, 5000, ComesBack)
+			testkit.Require(t, in == want, "event %d comes back in %v, want %v", i, in, want)
 		}
 	}},
 	{"as time goes on", func(_ *testing.T, k *pairKit) {

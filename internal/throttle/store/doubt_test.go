@@ -32,9 +32,7 @@ func (s *subject) waits(leases ...Lease) []Lease {
 	}
 	waiting = s.extend(testLease, waiting...)
 	for _, lease := range waiting {
-		if lease.End == 0 {
-			s.t.Fatalf("the lease of %q was lost", lease.Request.ID)
-		}
+		testkit.Require(s.t, lease.End != 0, "the lease of %q was lost", lease.Request.ID)
 	}
 	return waiting
 }
@@ -258,9 +256,7 @@ func TestResolvedInDoubt(t *testing.T) {
 	nonce := NewNonce()
 	for range 2 {
 		resolutions, err := k.Pairs.ResolveOnce(t.Context(), nonce, []Request{aboutDisk("resolved")})
-		if err != nil || resolutions[0].Verdict != Reclaimed || !resolutions[0].InDoubt {
-			t.Errorf("a repeated call: %+v, %v", resolutions, err)
-		}
+		testkit.Check(t, err == nil && resolutions[0].Verdict == Reclaimed && resolutions[0].InDoubt, "a repeated call: %+v, %v", resolutions, err)
 	}
 	k.clock.Advance(testLease + time.Second)
 	k.refund(true, want(true))
@@ -315,8 +311,7 @@ func TestRestoreInDoubt(t *testing.T) {
 			wantVerdicts(t, decisionsOf(t, k, r), Leased)
 			k.clock.Advance(testLease + time.Second)
 		}
-		if d := decisionsOf(t, k, r)[0]; d.Verdict != Reclaimed || d.InDoubt != test.want {
-			t.Errorf("%s: got %+v, want it in doubt: %t", test.name, d, test.want)
-		}
+		d := decisionsOf(t, k, r)[0]
+		testkit.Check(t, d.Verdict == Reclaimed && d.InDoubt == test.want, "%s: got %+v, want it in doubt: %t", test.name, d, test.want)
 	}
 }

@@ -41,9 +41,7 @@ func TestDecodeReply(t *testing.T) {
 			{Verdict: Denied, Node: call.limits[2].node, Limit: limits.Limit{Count: 2, Window: time.Minute}, Wait: 1500 * time.Microsecond},
 		},
 	}
-	if !alike(result, want) {
-		t.Errorf("decoded as\n%+v, want\n%+v", result, want)
-	}
+	testkit.Check(t, alike(result, want), "decoded as\n%+v, want\n%+v", result, want)
 	call = replyCall(t, true)
 	result, err = call.decode(list(int64(at), list(), numbers(2, 1, 5, 8, 0, 0), int64(1), int64(2)))
 	if err != nil || result.Decisions[0].Lease != (Lease{Request: request("one", "a"), End: at + testLease.Microseconds(), rules: call.rules, slotless: true}) || result.Decisions[1].Verdict != Unknown {
@@ -107,9 +105,7 @@ func FuzzReply(f *testing.F) {
 			t.Fatalf("got %d decisions, want %d", len(result.Decisions), len(call.requests))
 		}
 		for i, d := range result.Decisions {
-			if d.Verdict < Admitted || d.Verdict > Unknown {
-				t.Fatalf("verdict %d", d.Verdict)
-			}
+			testkit.Require(t, d.Verdict >= Admitted && d.Verdict <= Unknown, "verdict %d", d.Verdict)
 			if denied := d.Verdict == Denied || d.Verdict == ExceedsCapacity; denied != (len(d.Node.Limits) > 0) {
 				t.Fatalf("verdict %d by %+v", d.Verdict, d.Node)
 			}
@@ -175,9 +171,8 @@ func TestStamp(t *testing.T) {
 	}
 	seen := make(map[int64]string)
 	for name, version := range versions {
-		if version <= 0 || int64(float64(version)) != version || version >= 1<<53 {
-			t.Errorf("%s: %d is no number that a score holds exactly", name, version)
-		}
+		testkit.Check(t, version > 0 && int64(float64(version)) == version && version < 1<<53,
+			"%s: %d is no number that a score holds exactly", name, version)
 		if other, taken := seen[version]; taken {
 			t.Errorf("%s and %s have the version %d", name, other, version)
 		}

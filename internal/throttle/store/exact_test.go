@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -98,13 +99,10 @@ func (o *observer) check(d oracle.Deployment) {
 	for _, event := range o.events {
 		denials[event.By.Kind]++
 	}
-	if !slices.ContainsFunc(o.events, func(e oracle.Event) bool { return e.By.Keyed }) {
-		o.t.Errorf("no limit of each key denied any of %d events: that says nothing of them", len(o.events))
-	}
+	testkit.Check(o.t, slices.ContainsFunc(o.events, func(e oracle.Event) bool { return e.By.Keyed }),
+		"no limit of each key denied any of %d events: that says nothing of them", len(o.events))
 	for _, limit := range d.Limits {
-		if denials[limit.Kind] == 0 {
-			o.t.Errorf("no %s limit denied any of %d events: that says nothing of them", limit.Kind, len(o.events))
-		}
+		testkit.Check(o.t, denials[limit.Kind] != 0, "no %s limit denied any of %d events: that says nothing of them", limit.Kind, len(o.events))
 	}
 	if err := oracle.Check(d, o.events); err != nil {
 		o.t.Error(err)

@@ -139,9 +139,8 @@ func TestExplainReportsFolds(t *testing.T) {
 	k.want(Folded, folding("second", 1))
 	fold := func(id string) *Fold { return testkit.Must(k.Readings.Explain(t.Context(), folding(id, 1)))(t).Fold }
 	testkit.Equal(t, fold("first") == nil, true, "a delivered event is not folded")
-	if got := fold("second"); got == nil || got.Number != 2 || got.Flaps {
-		t.Errorf("the second event is explained as %+v, want number 2", got)
-	}
+	got := fold("second")
+	testkit.Check(t, got != nil && got.Number == 2 && !got.Flaps, "the second event is explained as %+v, want number 2", got)
 	k.clock.Advance(testRetention + time.Second)
 	testkit.Equal(t, fold("second") == nil, true, "a fold whose record has expired is not known")
 }

@@ -59,9 +59,7 @@ func (k *pairKit) foldFlap(r Request, number int64) {
 	} else {
 		d = k.want(Folded, r)[0]
 	}
-	if d.Fold.Number != number || !d.Fold.Flaps {
-		k.t.Fatalf("%s is folded as %+v, want number %d of a flapping key", r.ID, d.Fold, number)
-	}
+	testkit.Require(k.t, d.Fold.Number == number && d.Fold.Flaps, "%s is folded as %+v, want number %d of a flapping key", r.ID, d.Fold, number)
 }
 
 func resolving(r Request) Request {
@@ -160,9 +158,8 @@ var flapStories = []story{
 		k.foldFlap(resolving(changing("ended-3", 10)), 2)
 		report := changing("any", 8).Report(changing("any", 10).Change())
 		d := k.resolve(report, Admitted, "r3")
-		if d.Resolved[0].Count.StaysOpen || d.Resolved[0].Count.Folded != 1 {
-			t.Errorf("the report has the counts %+v, want one event in a message that ends", d.Resolved)
-		}
+		testkit.Check(t, !d.Resolved[0].Count.StaysOpen && d.Resolved[0].Count.Folded == 1,
+			"the report has the counts %+v, want one event in a message that ends", d.Resolved)
 		k.finish(d.Lease, "")
 		k.wantFlaps("fired-4", 40, false)
 		k.resolve(changing("any", 8).Report(changing("any", 12).Change()), Done, "")
@@ -176,9 +173,7 @@ var flapStories = []story{
 		k.flap()
 		k.foldFlap(resolving(changing("ended-3", 10)), 2)
 		count, _, err := k.Pairs.BeginCount(t.Context(), changing("any", 10), "r3")
-		if err != nil || !count.Flapping || count.Fires {
-			t.Errorf("the message shows %+v, %v, want a flapping key that is resolved", count, err)
-		}
+		testkit.Check(t, err == nil && count.Flapping && !count.Fires, "the message shows %+v, %v, want a flapping key that is resolved", count, err)
 	}},
 }
 

@@ -21,9 +21,8 @@ func folding(id string, severity int) Request { return aboutDisk(id).foldable(se
 func (k *pairKit) fold(r Request, number int64) {
 	k.t.Helper()
 	decision := testkit.Must(k.Decide(k.t.Context(), []Request{r}))(k.t).Decisions[0]
-	if decision.Verdict != Folded || decision.Fold == nil || decision.Fold.Number != number {
-		k.t.Fatalf("%q: %s, %+v, want number %d of its message", r.ID, decision.Verdict, decision.Fold, number)
-	}
+	testkit.Require(k.t, decision.Verdict == Folded && decision.Fold != nil && decision.Fold.Number == number,
+		"%q: %s, %+v, want number %d of its message", r.ID, decision.Verdict, decision.Fold, number)
 }
 
 // foldStories are orders of events of one key, the first of which has a message.
@@ -174,9 +173,8 @@ var foldStories = []story{
 		begin("other", 0, 0)
 		k.fold(folding("fifth", 1), 5)
 		resolution := k.resolve(aboutDisk("resolved"), Admitted, "r")
-		if len(resolution.Resolved) != 1 || resolution.Resolved[0].Count.Folded != 4 || resolution.Resolved[0].Count.Severity != 2 {
-			t.Errorf("the resolved event has the counts %+v, want 4 events in one message", resolution.Resolved)
-		}
+		testkit.Check(t, len(resolution.Resolved) == 1 && resolution.Resolved[0].Count.Folded == 4 && resolution.Resolved[0].Count.Severity == 2,
+			"the resolved event has the counts %+v, want 4 events in one message", resolution.Resolved)
 		begin("r", 0, 0)
 	}},
 	{"long after they were stored", func(t *testing.T, k *pairKit) {

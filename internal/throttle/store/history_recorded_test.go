@@ -120,9 +120,7 @@ func (h *readHistory) read(t *testing.T, path string) {
 
 // compile makes the limits of one position.
 func (h *readHistory) compile(t *testing.T, r recorded) {
-	if r.Settings.Forward {
-		t.Fatal("the calls of shadow limits are not recorded in full")
-	}
+	testkit.Require(t, !r.Settings.Forward, "the calls of shadow limits are not recorded in full")
 	if h.rules[r.Rules] != nil {
 		return
 	}

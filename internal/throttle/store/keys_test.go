@@ -84,9 +84,8 @@ func TestKeysInRedis(t *testing.T) {
 	d := s.want(Denied, request("2", "a.b").ofKey("secret-host"))[0]
 	p := postponed(request("2", "a.b").ofKey("secret-host"))
 	p.Node, p.Limit = d.Node, d.Limit
-	if verdict, _, err := store.Queues.Delay(t.Context(), p, 10); err != nil || verdict != ComesBack {
-		t.Fatalf("delayed: verdict %d, %v", verdict, err)
-	}
+	verdict, _, err := store.Queues.Delay(t.Context(), p, 10)
+	testkit.Require(t, err == nil && verdict == ComesBack, "delayed: verdict %d, %v", verdict, err)
 	names := client.Keys(t.Context(), "*").Val()
 	hashed := 0
 	for _, name := range names {

@@ -105,9 +105,8 @@ var changeConformance = []conformanceCase{
 		s.taken("a", 1)
 		s.clock.Advance(time.Second)
 		s.change(newPlan(s.t, "none", "fixed:2/1h+token:2/1h", ""))
-		if used := s.slots("a"); used[0][0] != 0 || used[0][1] != 0 {
-			s.t.Errorf("slots taken: got %v, want none", used)
-		}
+		used := s.slots("a")
+		testkit.Check(s.t, used[0][0] == 0 && used[0][1] == 0, "slots taken: got %v, want none", used)
 		s.admits(2, limits.LevelCategory, several(3, "again", "a")...)
 	}},
 	{name: "change: a delivery that is taken over returns no slot of others", category: "token:2/1h", run: func(s *subject) {
@@ -172,9 +171,7 @@ var changeConformance = []conformanceCase{
 			s.admit(event)
 			s.clock.Advance(testLease + 2*time.Minute) // the record is forgotten
 			d := s.decide(event)[0]
-			if d.Verdict != Denied || d.Lease.Request.ID == "" {
-				s.t.Fatalf("got %+v, want a denial with a lease", d)
-			}
+			testkit.Require(s.t, d.Verdict == Denied && d.Lease.Request.ID != "", "got %+v, want a denial with a lease", d)
 			s.refund(true, d.Lease)
 			s.taken("a", 1)
 		}},
@@ -221,9 +218,7 @@ func TestOlderLimitsAreTurnedAway(t *testing.T) {
 		before := scripttest.Contents(t, client)
 		events++
 		result, err := r.Decide(t.Context(), []Request{request(fmt.Sprint("e", events), "a"), request("e1", "a")})
-		if !errors.Is(err, want) {
-			t.Fatalf("error %v, want %v", err, want)
-		}
+		testkit.Require(t, errors.Is(err, want), "error %v, want %v", err, want)
 		if want == nil {
 			return result.Decisions[0].Lease
 		}

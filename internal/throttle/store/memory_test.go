@@ -47,9 +47,8 @@ func TestMemoryFollow(t *testing.T) {
 	m := NewMemory(Settings{Tree: tree, Lease: time.Second, Retention: time.Minute}, clock.Read, nil)
 	used := func(want int64) {
 		t.Helper()
-		if got := m.Usage(tree.Path("a")); got[0][0] != want || got[1][0] != want {
-			t.Errorf("slots taken: %v, want %d", got, want)
-		}
+		got := m.Usage(tree.Path("a"))
+		testkit.Check(t, got[0][0] == want && got[1][0] == want, "slots taken: %v, want %d", got, want)
 	}
 	at := m.Mirror([]Request{request("1", "a"), request("2", "a").withCost(3)})
 	testkit.Equal(t, at.Equal(start), true, "mirrored at the time of the clock")

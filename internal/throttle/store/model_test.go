@@ -367,9 +367,8 @@ func (m *model) finishAll(rt *rapid.T, leases []Lease) {
 		leases[i].Unshown = leases[i].Resolving && rapid.Bool().Draw(rt, "keeps its pair")
 	}
 	got := testkit.Must(m.redis.Finish(context.Background(), leases))(rt)
-	if want, _ := m.memory.Finish(context.Background(), leases); !slices.Equal(got, want) {
-		rt.Fatalf("finished %+v:\nredis  %v\nmemory %v", leases, got, want)
-	}
+	want, _ := m.memory.Finish(context.Background(), leases)
+	testkit.Require(rt, slices.Equal(got, want), "finished %+v:\nredis  %v\nmemory %v", leases, got, want)
 }
 
 func (m *model) extend(rt *rapid.T) {
@@ -384,9 +383,7 @@ func (m *model) extend(rt *rapid.T) {
 	}
 	got := testkit.Must(m.redis.Extend(context.Background(), leases, d))(rt)
 	want, _ := m.memory.Extend(context.Background(), leases, d)
-	if !slices.Equal(got, want) {
-		rt.Fatalf("extended by %v:\nredis  %+v\nmemory %+v", d, got, want)
-	}
+	testkit.Require(rt, slices.Equal(got, want), "extended by %v:\nredis  %+v\nmemory %+v", d, got, want)
 	for i, index := range indexes {
 		m.leases[index].Lease = got[i]
 		// A repeated call takes a lease for its own that ends as one that it has granted does. Only a clock that went back has a call come at
@@ -409,9 +406,7 @@ func (m *model) refund(rt *rapid.T) {
 	leases := m.pick(indexes)
 	got := testkit.Must(m.redis.Refund(context.Background(), leases))(rt)
 	want, _ := m.memory.Refund(context.Background(), leases)
-	if !slices.Equal(got, want) {
-		rt.Fatalf("refunded %+v:\nredis  %v\nmemory %v", leases, got, want)
-	}
+	testkit.Require(rt, slices.Equal(got, want), "refunded %+v:\nredis  %v\nmemory %v", leases, got, want)
 	if slices.Contains(got, true) {
 		m.forget(m.memory.times.now())
 	}
@@ -470,9 +465,7 @@ func (m *model) checkGuarantees(rt *rapid.T) {
 	count := func(name string, limit limits.Limit) int64 {
 		from := fmt.Sprintf("(%d", now.Add(-limit.Window).UnixMicro())
 		n, err := m.redis.d.runner.Options().Client.ZCount(context.Background(), m.redis.d.keys.key(name), from, fmt.Sprint(now.UnixMicro())).Result()
-		if err != nil {
-			rt.Fatal(err)
-		}
+		testkit.NoError(rt, err)
 		return n
 	}
 	for _, limit := range m.settings.Tree.AllLevels()[0].Limits {
@@ -483,9 +476,8 @@ func (m *model) checkGuarantees(rt *rapid.T) {
 		for _, guarantee := range m.guarantees {
 			unused += max(0, guarantee.Slots-count("guarantee:"+guarantee.Path, limit))
 		}
-		if used+unused > limit.Count {
-			rt.Fatalf("%d slots of %s are used and %d guaranteed ones are not: guarantees %v", used, limit, unused, m.guarantees)
-		}
+		testkit.Require(rt, used+unused <= limit.Count,
+			"%d slots of %s are used and %d guaranteed ones are not: guarantees %v", used, limit, unused, m.guarantees)
 	}
 }
 

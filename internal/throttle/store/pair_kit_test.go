@@ -123,9 +123,8 @@ func (k *pairKit) wantFields(want map[string]string) {
 	}
 	testkit.EqualMaps(k.t, got, want, "pairs")
 	for _, field := range k.client.ZRange(k.t.Context(), k.d.keys.pairsUntil("a"), 0, -1).Val() {
-		if _, there := got[field]; !there {
-			k.t.Errorf("%q is to expire, and is not there", field)
-		}
+		_, there := got[field]
+		testkit.Check(k.t, there, "%q is to expire, and is not there", field)
 	}
 	testkit.Equal(k.t, int(k.client.ZCard(k.t.Context(), k.d.keys.pairsUntil("a")).Val()), len(got), "fields that expire")
 	for _, key := range []string{k.d.keys.pairs("a"), k.d.keys.pairsUntil("a")} {
@@ -200,9 +199,7 @@ func (k *pairKit) delay(p Postponement, most int, want DelayVerdict) time.Durati
 	k.t.Helper()
 	verdict, in, err := k.Queues.Delay(k.t.Context(), p, most)
 	testkit.NoError(k.t, err)
-	if verdict != want || (want == ComesBack) != (in > 0) {
-		k.t.Fatalf("%q: verdict %d in %v, want %d", p.ID, verdict, in, want)
-	}
+	testkit.Require(k.t, verdict == want && (want == ComesBack) == (in > 0), "%q: verdict %d in %v, want %d", p.ID, verdict, in, want)
 	return in
 }
 

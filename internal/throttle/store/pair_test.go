@@ -181,9 +181,7 @@ var pairStories = []story{
 		taken := k.resolve(aboutDisk("resolved"), Reclaimed, "r").Lease
 		testkit.Equal(t, testkit.Must(k.Extend(t.Context(), []Lease{lost}, testLease))(t)[0].End, 0, "end of a lease that was taken over")
 		extended, err := k.Extend(t.Context(), []Lease{taken}, testLease)
-		if err != nil || extended[0].End <= taken.End {
-			t.Errorf("extended: got %+v, error %v, want an end after %d", extended, err, taken.End)
-		}
+		testkit.Check(t, err == nil && extended[0].End > taken.End, "extended: got %+v, error %v, want an end after %d", extended, err, taken.End)
 		k.release(false, extended[0])
 		last := k.resolve(aboutDisk("resolved"), Reclaimed, "r").Lease
 		k.finish(last, "")
@@ -304,9 +302,8 @@ func TestResolvedEventsTakeNoSlots(t *testing.T) {
 	logs := func() string { return k.dumps("{slots}:log", "{slots}:shadow:log", "{slots}:taken") }
 	logged := logs()
 	lease := k.resolve(aboutDisk("resolved"), Admitted, "r").Lease
-	if extended, err := k.Extend(t.Context(), []Lease{lease}, testLease); err != nil || extended[0].End == 0 {
-		t.Fatalf("extended: got %+v, error %v, want a lease", extended, err)
-	}
+	extended, err := k.Extend(t.Context(), []Lease{lease}, testLease)
+	testkit.Require(t, err == nil && extended[0].End != 0, "extended: got %+v, error %v, want a lease", extended, err)
 	k.clock.Advance(testLease + time.Second)
 	lease = k.resolve(aboutDisk("resolved"), Reclaimed, "r").Lease
 	k.refund(true, lease)
@@ -333,9 +330,7 @@ func TestResolveRepeatedCall(t *testing.T) {
 		ends = append(ends, resolutions[0].Lease.End)
 		k.clock.Advance(time.Second)
 	}
-	if ends[0] == 0 || ends[0] != ends[1] {
-		t.Errorf("the leases end at %d, want one end", ends)
-	}
+	testkit.Check(t, ends[0] != 0 && ends[0] == ends[1], "the leases end at %d, want one end", ends)
 	k.resolve(aboutDisk("first"), Leased, "")
 	k.clock.Advance(nonceKept)
 	wantVerdicts(t, testkit.Must(k.Pairs.ResolveOnce(t.Context(), nonce, events[:1]))(t), Leased)

@@ -104,9 +104,8 @@ func TestPassedAfterLostReply(t *testing.T) {
 	}
 	testkit.Must(passed(t.Context(), 100))(t)
 	lost := proxy.CutAfterRequest("consumer")
-	if vanished, err := passed(t.Context(), 107); err == nil {
-		t.Fatalf("the reply was not lost: %d", vanished)
-	}
+	vanished, err := passed(t.Context(), 107)
+	testkit.Require(t, err != nil, "the reply was not lost: %d", vanished)
 	<-lost
 	for _, want := range []int64{7, 0} {
 		testkit.Equal(t, testkit.Must(passed(t.Context(), 107))(t), want, "messages that vanished")
@@ -121,9 +120,7 @@ func TestPlans(t *testing.T) {
 	want := func(id string, planned bool, about time.Duration) {
 		t.Helper()
 		got, err := k.Queues.Plans(t.Context(), []Request{request("other", "b"), request(id, "a"), request("unknown", "a")})
-		if err != nil || len(got) != 3 {
-			t.Fatalf("%q: got %v, %v, want three answers", id, got, err)
-		}
+		testkit.Require(t, err == nil && len(got) == 3, "%q: got %v, %v, want three answers", id, got, err)
 		in := got[1].Wait
 		if (got[1].Verdict == Planned) != planned || in > about || in < about-10*time.Minute || in < 0 {
 			t.Errorf("%q: %s in %v, want planned %t in %v", id, got[1].Verdict, in, planned, about)

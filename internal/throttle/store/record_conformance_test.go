@@ -45,18 +45,15 @@ var recordConformance = []conformanceCase{
 			again := testkit.Must(s.repeat("nonce", requests))(s.t)
 			for i, d := range again.Decisions {
 				want := first.Decisions[i]
-				if d.Verdict != want.Verdict || d.Lease != want.Lease {
-					s.t.Errorf("event %d: %+v, at first %+v", i+1, d, want)
-				}
+				testkit.Check(s.t, d.Verdict == want.Verdict && d.Lease == want.Lease, "event %d: %+v, at first %+v", i+1, d, want)
 			}
 		}
 		s.taken("a", 4, 3)
 		testkit.AtMost(s.t, s.want(Leased, requests[0])[0].Wait, testLease-time.Microsecond, "wait of another call")
 		s.finish(first.Decisions[0].Lease)
 		again := testkit.Must(s.repeat("nonce", requests[:2]))(s.t)
-		if again.Decisions[0].Verdict != Done || again.Decisions[1].Lease != first.Decisions[1].Lease {
-			s.t.Errorf("after the first delivery: got %+v, want %s and the same lease", again.Decisions, Done)
-		}
+		testkit.Check(s.t, again.Decisions[0].Verdict == Done && again.Decisions[1].Lease == first.Decisions[1].Lease,
+			"after the first delivery: got %+v, want %s and the same lease", again.Decisions, Done)
 	}},
 	{name: "a refund frees every slot on the path, and the ID", global: "5/1h", category: "3/1h", rules: "a.b=3/1h", run: func(s *subject) {
 		leases := s.admit(request("1", "a.b").withCost(2), request("2", "a.b"))
@@ -235,22 +232,18 @@ var recordConformance = []conformanceCase{
 		newest := s.clock.Read()
 		s.clock.Advance(-59 * time.Second)
 		result := s.result(request("x", "a"))
-		if late := result.At - newest.UnixMicro(); late < 0 || late > 10 {
-			s.t.Fatalf("time of the decision: got %dµs after the newest, want 0 to 10", late)
-		}
+		late := result.At - newest.UnixMicro()
+		testkit.Require(s.t, late >= 0 && late <= 10, "time of the decision: got %dµs after the newest, want 0 to 10", late)
 		if d := result.Decisions[0]; d.Verdict != Denied || d.Wait+time.UnixMicro(result.At).Sub(newest) != 10*time.Minute {
 			s.t.Fatalf("%+v at %d, newest %d", d, result.At, newest.UnixMicro())
 		}
 		s.want(Leased, request("event", "a"))
 		s.taken("a", 1)
 		renewed := s.extend(testLease, lease)[0]
-		if renewed.End < lease.End {
-			s.t.Fatalf("renewed Lease: got an end %dµs earlier, want none", lease.End-renewed.End)
-		}
+		testkit.Require(s.t, renewed.End >= lease.End, "renewed Lease: got an end %dµs earlier, want none", lease.End-renewed.End)
 		s.refund(true, renewed)
-		if again := s.admit(request("event", "a"))[0]; again.End == lease.End {
-			s.t.Fatal("two holders have leases of one end")
-		}
+		again := s.admit(request("event", "a"))[0]
+		testkit.Require(s.t, again.End != lease.End, "two holders have leases of one end")
 		s.clock.Set(newest.Add(10*time.Minute - time.Second))
 		s.want(Denied, request("y", "a"))
 		s.clock.Advance(2 * time.Second)

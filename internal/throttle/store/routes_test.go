@@ -41,9 +41,7 @@ func TestRoutesAreBounded(t *testing.T) {
 		category := fmt.Sprintf("c%d.d", i)
 		for range 2 {
 			path := tree.Path(category)
-			if len(path) != 2 || path[0].Level != limits.LevelGlobal || path[1].Path != fmt.Sprint("c", i) {
-				t.Fatalf("%s: %+v", category, path)
-			}
+			testkit.Require(t, len(path) == 2 && path[0].Level == limits.LevelGlobal && path[1].Path == fmt.Sprint("c", i), "%s: %+v", category, path)
 		}
 		if len(tree.cached) > maxCachedRoutes {
 			t.Fatalf("got %d routes, want %d at most", len(tree.cached), maxCachedRoutes)

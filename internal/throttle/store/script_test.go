@@ -61,9 +61,7 @@ func TestDeniedEventsLeaveNoTrace(t *testing.T) {
 	}
 	for batch := range slices.Chunk(flood, MaxBatch) {
 		for _, d := range decisionsOf(t, r, batch...) {
-			if d.Verdict != Denied || d.Node.Level != limits.LevelGlobal {
-				t.Fatalf("got %+v, want a denial by %s", d, limits.LevelGlobal)
-			}
+			testkit.Require(t, d.Verdict == Denied && d.Node.Level == limits.LevelGlobal, "got %+v, want a denial by %s", d, limits.LevelGlobal)
 		}
 	}
 	scripttest.WantUnchanged(t, client, before)
@@ -210,9 +208,8 @@ func TestTailsDoNotCount(t *testing.T) {
 			}
 			// The old members do not change when the next slot opens.
 			d := decisionsOf(t, r, request("more", "a").withCost(cost))[0]
-			if d.Verdict != Denied || d.Node.Level != limits.LevelGlobal || d.Wait != time.Hour-2*time.Second {
-				t.Errorf("one more: got %+v, want it denied by the global limit", d)
-			}
+			testkit.Check(t, d.Verdict == Denied && d.Node.Level == limits.LevelGlobal && d.Wait == time.Hour-2*time.Second,
+				"one more: got %+v, want it denied by the global limit", d)
 		})
 	}
 }

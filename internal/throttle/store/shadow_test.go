@@ -49,9 +49,8 @@ var shadowConformance = []conformanceCase{
 			s.clock.Advance(time.Second)
 			decisions := s.shadowed([]string{"", "", limits.LevelCategory}, request("e2", "a"), request("e3", "a"), request("e4", "a"))
 			for _, d := range decisions {
-				if d.Verdict != Denied || d.Node.Level != limits.LevelCategory || d.Limit.Count != 1 {
-					s.t.Fatalf("got %+v, want a denial by the limit of 1", d)
-				}
+				testkit.Require(s.t, d.Verdict == Denied && d.Node.Level == limits.LevelCategory && d.Limit.Count == 1,
+					"got %+v, want a denial by the limit of 1", d)
 			}
 		}
 		s.clock.Advance(10*time.Minute - 3*time.Second) // the slots have left, so the events count again
@@ -72,9 +71,8 @@ var shadowConformance = []conformanceCase{
 			name := fmt.Sprint(round, "-")
 			decisions := s.shadowed([]string{limits.LevelGlobal, limits.LevelGlobal, limits.LevelGlobal}, append(several(2, name, "a"), request(name, "b"))...)
 			for i, d := range decisions {
-				if d.Verdict != verdict || d.Shadow.Limit != (limits.Limit{Count: 2, Window: 3 * time.Hour}) {
-					s.t.Errorf("round %d, event %d: got %+v, want %s, and a denial by 2/3h in the shadow", round, i+1, d, verdict)
-				}
+				testkit.Check(s.t, d.Verdict == verdict && d.Shadow.Limit == (limits.Limit{Count: 2, Window: 3 * time.Hour}),
+					"round %d, event %d: got %+v, want %s, and a denial by 2/3h in the shadow", round, i+1, d, verdict)
 			}
 		}
 	}},

@@ -78,9 +78,7 @@ func newFunctionsSubject(t *testing.T, client redis.UniversalClient, s Settings)
 func (s *subject) result(requests ...Request) BatchResult {
 	s.t.Helper()
 	result := testkit.Must(s.Decide(s.t.Context(), requests))(s.t)
-	if len(result.Decisions) != len(requests) {
-		s.t.Fatalf("got %d decisions, want %d", len(result.Decisions), len(requests))
-	}
+	testkit.Require(s.t, len(result.Decisions) == len(requests), "got %d decisions, want %d", len(result.Decisions), len(requests))
 	return result
 }
 
@@ -122,9 +120,7 @@ func leasesOf(decisions []Decision) []Lease {
 func (s *subject) deny(level string, wait time.Duration, r Request) Decision {
 	s.t.Helper()
 	d := s.want(Denied, r)[0]
-	if d.Node.Level != level || d.Wait != wait {
-		s.t.Fatalf("denied by %q for %v, want %q for %v", d.Node.Level, d.Wait, level, wait)
-	}
+	testkit.Require(s.t, d.Node.Level == level && d.Wait == wait, "denied by %q for %v, want %q for %v", d.Node.Level, d.Wait, level, wait)
 	return d
 }
 
@@ -183,9 +179,7 @@ func (s *subject) takenOfKey(category, key string, want ...int64) {
 	for i := range counts {
 		got[i] = counts[i][0]
 	}
-	if !reflect.DeepEqual(got, want) {
-		s.t.Fatalf("slots taken on the path to %q of the key %q: %v, want %v", category, key, got, want)
-	}
+	testkit.Require(s.t, reflect.DeepEqual(got, want), "slots taken on the path to %q of the key %q: %v, want %v", category, key, got, want)
 }
 
 func (s *subject) finish(leases ...Lease) {
@@ -196,9 +190,7 @@ func (s *subject) finish(leases ...Lease) {
 func (s *subject) extend(d time.Duration, leases ...Lease) []Lease {
 	s.t.Helper()
 	extended := testkit.Must(s.Extend(s.t.Context(), leases, d))(s.t)
-	if len(extended) != len(leases) {
-		s.t.Fatalf("got %d extended leases, want %d", len(extended), len(leases))
-	}
+	testkit.Require(s.t, len(extended) == len(leases), "got %d extended leases, want %d", len(extended), len(leases))
 	return extended
 }
 
@@ -212,9 +204,7 @@ func (s *subject) lost(d time.Duration, leases ...Lease) {
 func (s *subject) refund(want bool, leases ...Lease) {
 	s.t.Helper()
 	returned := testkit.Must(s.Refund(s.t.Context(), leases))(s.t)
-	if len(returned) != len(leases) {
-		s.t.Fatalf("got %d answers to refunds, want %d", len(returned), len(leases))
-	}
+	testkit.Require(s.t, len(returned) == len(leases), "got %d answers to refunds, want %d", len(returned), len(leases))
 	for i, got := range returned {
 		testkit.Equal(s.t, got, want, "refund of %q", leases[i].Request.ID)
 	}
