@@ -71,9 +71,8 @@ func TestCooldown(t *testing.T) {
 	b.enqueue("a", heavyMessage("a", 1000))
 	b.take(time.Now())
 	b.done("a", heavy, 10*time.Hour, time.Hour)
-	if _, m, wait := b.take(time.Now()); m != nil || wait <= 0 {
-		t.Errorf("turn of a first level in its cooldown: got message %v and a wait of %v, want only a wait", m, wait)
-	}
+	_, m, wait := b.take(time.Now())
+	testkit.Check(t, m == nil && wait > 0, "turn of a first level in its cooldown: got message %v and a wait of %v, want only a wait", m, wait)
 	b.enqueue("b", heavyMessage("b", 1000))
 	first, _, _ := b.take(time.Now())
 	testkit.Equal(t, first, "b", "first level with the turn")
@@ -95,9 +94,8 @@ func TestCooldownsDoNotAddUp(t *testing.T) {
 		heavy := heavyMessage("a", 1000)
 		b.enqueue("a", heavy)
 		b.owners.inbox.behind.Store(false)
-		if _, m, _ := b.take(time.Now()); m != heavy {
-			t.Fatalf("turn while no message waits: got %v, want the body", m)
-		}
+		_, m, _ := b.take(time.Now())
+		testkit.Require(t, m == heavy, "turn while no message waits: got %v, want the body", m)
 		b.owners.inbox.behind.Store(true)
 		b.done("a", heavy, time.Minute, time.Minute)
 	}
@@ -112,15 +110,13 @@ func TestFewBodiesHaveNoCooldown(t *testing.T) {
 	for _, took := range []time.Duration{forgiven / coolTimes / 2, forgiven} {
 		heavy := heavyMessage("a", 1000)
 		b.enqueue("a", heavy)
-		if _, m, _ := b.take(time.Now()); m != heavy {
-			t.Fatalf("turn before a body that takes %v: got %v, want the body", took, m)
-		}
+		_, m, _ := b.take(time.Now())
+		testkit.Require(t, m == heavy, "turn before a body that takes %v: got %v, want the body", took, m)
 		b.done("a", heavy, took, took)
 	}
 	b.enqueue("a", heavyMessage("a", 1000))
-	if _, m, wait := b.take(time.Now()); m != nil || wait <= 0 {
-		t.Errorf("turn after a body that takes long: got message %v and a wait of %v, want only a wait", m, wait)
-	}
+	_, m, wait := b.take(time.Now())
+	testkit.Check(t, m == nil && wait > 0, "turn after a body that takes long: got message %v and a wait of %v, want only a wait", m, wait)
 }
 
 // TestBodiesComeBackSoon sends many bodies to the room after bodies that took long. The last one comes back while the first level may still be in its cooldown,
@@ -157,9 +153,7 @@ func TestBodiesAreBounded(t *testing.T) {
 	for range 3 {
 		goes, wait := b.enqueue("a", heavyMessage("a", 100_000))
 		testkit.Equal(t, goes, toRoom, "where a body beyond the bound goes")
-		if wait <= last {
-			t.Errorf("wait of a body behind one that waits %v: got %v, want longer", last, wait)
-		}
+		testkit.Check(t, wait > last, "wait of a body behind one that waits %v: got %v, want longer", last, wait)
 		last = wait
 	}
 	comesBack := heavyMessage("a", bodiesOfFirst-2*received.MessageBytes)
@@ -194,8 +188,7 @@ func TestCrowdedBodyOnTheBareSubject(t *testing.T) {
 	b.owners.refusals = crowdedFor(event.NoLevel)
 	b.of(event.NoLevel, time.Now()).back = time.Now().Add(time.Hour)
 	f.run(w)
-	f.awaitSettled(1)
-	f.requireOutcomes(map[string]int{"dropped payments": 1})
+	f.awaitOutcomes(map[string]int{"dropped payments": 1})
 }
 
 // largeGroup is a group of two alerts of a size.
@@ -221,18 +214,15 @@ func TestBodiesWaitInTheRoom(t *testing.T) {
 	f.awaitSettled(2 * groups)
 	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"sent payments": 2 * groups})
-	if waited.Load() == 0 {
-		t.Error("no body has waited in the room, want those beyond the share of their first level")
-	}
+	testkit.Check(t, waited.Load() != 0, "no body has waited in the room, want those beyond the share of their first level")
 	ids := make(map[string]bool)
 	for _, e := range f.sink.handed() {
 		ids[e.ShownID()] = true
 	}
 	testkit.Equal(t, len(ids), 2*groups, "different events")
 	for i := range groups {
-		if id := fmt.Sprintf("group-%d/%d-1", i, i); !ids[id] {
-			t.Errorf("event %s was not sent", id)
-		}
+		id := fmt.Sprintf("group-%d/%d-1", i, i)
+		testkit.Check(t, ids[id], "event %s was not sent", id)
 	}
 	testkit.Equal(t, f.metrics.Get("split"), groups, "messages counted as split")
 	f.eventually("all stays have ended", func() bool { return len(f.room.inRoom()) == 0 })
@@ -264,8 +254,7 @@ func TestRefusedAfterALostAnswer(t *testing.T) {
 				w.mover.Hold(received.Candidate{Message: m, Event: testkit.Must(testDecoder.Decode(m.Published()))(t)}, move.Goal{Reason: reason, In: time.Minute}, nil)
 				f.eventually("the message is settled", func() bool { return len(f.said.about(sequence)) > 0 })
 				if name == "delivered once" {
-					f.awaitSettled(1)
-					f.requireOutcomes(map[string]int{"dropped payments": 1})
+					f.awaitOutcomes(map[string]int{"dropped payments": 1})
 				} else {
 					f.requirePutOff(sequence)
 					f.requireOutcomes(map[string]int{})
@@ -307,8 +296,7 @@ func TestBytesInHand(t *testing.T) {
 		return info.NumPending == 0 && info.NumAckPending*size <= 2*lane.MostBytes
 	})
 	release.open()
-	f.awaitSettled(events)
-	f.requireOutcomes(map[string]int{"sent payments": events})
+	f.awaitOutcomes(map[string]int{"sent payments": events})
 }
 
 // twoAlerts is a group of a firing and a resolved alert.
@@ -354,9 +342,8 @@ func TestSplit(t *testing.T) {
 		titles[e.Title] = string(e.Status) + " " + e.Key + " " + e.ID + " " + e.Part
 	}
 	for _, c := range f.throttle.asked() {
-		if c.Message.Stream != testNames.Stream || c.Message.Sequence != group || c.HasWaited {
-			t.Errorf("request: got %+v, want the origin of the group", c)
-		}
+		testkit.Check(t, c.Message.Stream == testNames.Stream && c.Message.Sequence == group && !c.HasWaited,
+			"request: got %+v, want the origin of the group", c)
 	}
 	testkit.EqualMaps(t, titles, map[string]string{"First": "firing f1 group f1", "Second": "resolved f2 group f2"}, "events")
 	testkit.Equal(t, f.room.mostInRoom, 2, "stays at once")

@@ -85,9 +85,7 @@ func TestOrderWithinAChannel(t *testing.T) {
 	running := make(map[string]bool)
 	f.sink.send = func(_ context.Context, e event.Event, _ int) error {
 		mu.Lock()
-		if running[e.Category] {
-			t.Errorf("posts to %s at once: got another one beside %s, want one", e.Category, e.ID)
-		}
+		testkit.Check(t, !running[e.Category], "posts to %s at once: got another one beside %s, want one", e.Category, e.ID)
 		running[e.Category] = true
 		mu.Unlock()
 		time.Sleep(3 * time.Millisecond) // the duration of a post
@@ -102,9 +100,8 @@ func TestOrderWithinAChannel(t *testing.T) {
 	for _, channel := range channels {
 		testkit.EqualSlices(t, f.calls.posted(channel), want[channel], "posts of %s", channel)
 	}
-	if stored := f.streamInfo(testNames.RoomStream).State.LastSeq; stored == 0 {
-		t.Error("got no event through the room, want some")
-	}
+	stored := f.streamInfo(testNames.RoomStream).State.LastSeq
+	testkit.Check(t, stored != 0, "got no event through the room, want some")
 	testkit.Equal(t, f.sink.mostAtOnce(), len(channels), "posts at once")
 	// Fresh events may fill the queue in memory while a request for events of the room is open.
 	testkit.AtMost(t, f.metrics.mostUnderWay(), 2*len(channels)*lane.LeastPlaces, "deliveries at once")
@@ -143,9 +140,7 @@ func TestOrderThroughRests(t *testing.T) {
 	f.awaitSettled(events)
 	f.requireRoomEmpty()
 	testkit.EqualSlices(t, f.calls.posted(""), ids, "posts")
-	if refused.Load() == 0 {
-		t.Error("got no event in memory at the beginning of a pause, want some")
-	}
+	testkit.Check(t, refused.Load() != 0, "got no event in memory at the beginning of a pause, want some")
 }
 
 // TestWaitingKeepsTheLease has a delivery wait for its reserved time, and then post slowly. Another delivery waits behind it. Both
@@ -169,9 +164,7 @@ func TestWaitingKeepsTheLease(t *testing.T) {
 	f.start(func(o *setup) { o.client.AckWait, o.SendTimeout, o.Pace = ackWait, ackWait/4, time.Second })
 	f.eventually("the first post begins", func() bool { return f.sink.mostAtOnce() == 1 })
 	extended, begun := f.calls.count("extend first"), time.Now()
-	if extended < 3 {
-		t.Errorf("extensions while the delivery waits: got %d, want at least 3", extended)
-	}
+	testkit.Check(t, extended >= 3, "extensions while the delivery waits: got %d, want at least 3", extended)
 	f.eventually("the lease is extended during the post", func() bool {
 		return f.calls.count("extend first") >= extended+4 && time.Since(begun) > 3*ackWait/2
 	})
@@ -180,9 +173,8 @@ func TestWaitingKeepsTheLease(t *testing.T) {
 	for i := range 2 {
 		f.requireSaid(uint64(i+1), "+ACK")
 	}
-	if n := f.calls.count("extend behind"); n < 6 {
-		t.Errorf("extensions of the delivery behind: got %d, want at least 6", n)
-	}
+	n := f.calls.count("extend behind")
+	testkit.Check(t, n >= 6, "extensions of the delivery behind: got %d, want at least 6", n)
 	testkit.Equal(t, f.consumerInfo().Delivered.Consumer, 2, "deliveries of two messages")
 	testkit.Equal(t, f.metrics.Get("redelivered"), 0, "redeliveries")
 	testkit.EqualSlices(t, f.calls.posted(""), []string{"first", "behind"}, "posts")

@@ -98,9 +98,7 @@ func TestDeadLetter(t *testing.T) {
 		f.requireSaid(sequence, "+TERM "+string(test.reason)+": …")
 		testkit.Equal(t, f.metrics.Get("letter "+string(test.reason)), 1, "dead letters by reason")
 		letters := f.deadLetters()
-		if len(letters) != 1 {
-			t.Fatalf("dead letters: got %d, want 1", len(letters))
-		}
+		testkit.Require(t, len(letters) == 1, "dead letters: got %d, want 1", len(letters))
 		letter := letters[0]
 		want := map[string]string{
 			deadletters.HeaderReason: string(test.reason), room.HeaderSubject: subject, deadletters.HeaderSequence: "1",
@@ -127,22 +125,18 @@ func TestDeadLetter(t *testing.T) {
 // requireLetterHeaders checks the headers of the letter of the producers' first message.
 func (f *fixture) requireLetterHeaders(letter *jetstream.RawStreamMsg, want map[string]string, hasNot []string) {
 	f.Helper()
-	if id := letter.Header.Get(nats.MsgIdHdr); !strings.HasPrefix(id, "dlq-EVENTS-1-") {
-		f.Errorf("message ID: got %q, want dlq-EVENTS-1- and the time", id)
-	}
+	id := letter.Header.Get(nats.MsgIdHdr)
+	testkit.Check(f, strings.HasPrefix(id, "dlq-EVENTS-1-"), "message ID: got %q, want dlq-EVENTS-1- and the time", id)
 	for name, value := range want {
 		testkit.EqualSlices(f, letter.Header.Values(name), []string{value}, "header %s", name)
 	}
-	if letter.Header.Get(deadletters.HeaderError) == "" {
-		f.Errorf("header %s: got none, want the error", deadletters.HeaderError)
-	}
+	testkit.Check(f, letter.Header.Get(deadletters.HeaderError) != "", "header %s: got none, want the error", deadletters.HeaderError)
 	for _, name := range hasNot {
 		testkit.EqualSlices(f, letter.Header.Values(name), nil, "header %s", name)
 	}
 	entry, err := room.Read(letter.Header, letter.Time)
-	if err != nil || entry.Origin.Stream != testNames.Stream || entry.Origin.Sequence != 1 || entry.Replayed() {
-		f.Errorf("entry: got %+v, %v, want message 1 of %s", entry, err, testNames.Stream)
-	}
+	testkit.Check(f, err == nil && entry.Origin.Stream == testNames.Stream && entry.Origin.Sequence == 1 && !entry.Replayed(),
+		"entry: got %+v, %v, want message 1 of %s", entry, err, testNames.Stream)
 }
 
 // TestDeadLetterOfAnEventThatMoved stores the letter of an event again after its moves. The stream knows the letter again. A part of a

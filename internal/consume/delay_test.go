@@ -50,9 +50,7 @@ func TestDelay(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.denyFirst(func(_ store.Request, longest time.Duration) (store.DelayVerdict, time.Duration, error) {
-		if longest > time.Hour+clockError || longest < time.Hour-patience {
-			t.Errorf("longest wait: got %v, want about an hour", longest)
-		}
+		testkit.Check(t, longest <= time.Hour+clockError && longest >= time.Hour-patience, "longest wait: got %v, want about an hour", longest)
 		return store.ComesBack, 2 * time.Second, nil
 	})
 	start := time.Now()
@@ -61,9 +59,8 @@ func TestDelay(t *testing.T) {
 	f.requireSaid(sequence, "+ACK")
 	f.requireOutcomes(nil)
 	waiting := f.waiting(room.Slot)
-	if len(waiting) != 1 || testNames.Room().First(waiting[0].Subject) != "payments" {
-		t.Fatalf("waiting messages: got %d, want one of payments", len(waiting))
-	}
+	testkit.Require(t, len(waiting) == 1 && testNames.Room().First(waiting[0].Subject) == "payments",
+		"waiting messages: got %d, want one of payments", len(waiting))
 	at, err := time.Parse(time.RFC3339, strings.TrimPrefix(waiting[0].Header.Get("Nats-Schedule"), "@at "))
 	if in := at.Sub(start); err != nil || in < 2*time.Second || in > 2*time.Second+patience {
 		t.Errorf("wait: got %v (%v) with %v, want about 2 s", in, err, waiting[0].Header)
@@ -72,9 +69,8 @@ func TestDelay(t *testing.T) {
 	testkit.Equal(t, f.metrics.Get("denied payments by the rule"), 1, "denials of the rule")
 	f.awaitSettled(1)
 	f.requireRoomEmpty()
-	if took := time.Since(start); took < time.Second {
-		t.Errorf("wait: got %v, want at least a second", took)
-	}
+	took := time.Since(start)
+	testkit.Check(t, took >= time.Second, "wait: got %v, want at least a second", took)
 	f.requireOutcomes(map[string]int{"sent payments": 1})
 	testkit.Equal(t, f.metrics.Get("age"), 0, "observed ages of events that waited for a slot")
 	f.requireHistory("order-1", "send", "finish")
@@ -300,8 +296,7 @@ func TestDelayVerdicts(t *testing.T) {
 			f.requireOutcomes(nil)
 			return
 		}
-		f.awaitSettled(1)
-		f.requireOutcomes(map[string]int{test.outcome: 1})
+		f.awaitOutcomes(map[string]int{test.outcome: 1})
 	})
 }
 
@@ -400,8 +395,7 @@ func TestDelayOfWhatIsTooLarge(t *testing.T) {
 			level = limits.LevelRoom // a redelivery does not know its rule
 		}
 		f.start(mayDelay)
-		f.awaitSettled(1)
-		f.requireOutcomes(map[string]int{"dropped payments": 1})
+		f.awaitOutcomes(map[string]int{"dropped payments": 1})
 		testkit.Equal(t, f.metrics.Get("by "+level+" payments"), 1, "drops by %s", level)
 		testkit.Equal(t, f.metrics.Get("delayed"), 0, "delayed events")
 	})

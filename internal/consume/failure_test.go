@@ -333,9 +333,8 @@ func TestExpiredWhileWaiting(t *testing.T) {
 		testkit.Equal(t, f.log.Count("a channel was paused for longer than its waiting events live"), test.logged, "lines about a pause that is too long")
 		f.requireSaid(sequence, said...)
 		f.requireOutcomes(map[string]int{"expired payments": 1})
-		if history := f.calls.about("order-1"); len(history) < 2 || history[len(history)-1] != test.ends {
-			t.Errorf("calls: got %q, want %s last", history, test.ends)
-		}
+		history := f.calls.about("order-1")
+		testkit.Check(t, len(history) >= 2 && history[len(history)-1] == test.ends, "calls: got %q, want %s last", history, test.ends)
 	})
 }
 
@@ -419,9 +418,8 @@ func TestOrderAfterAFailure(t *testing.T) {
 			testkit.EqualSlices(t, f.calls.posted(""), want, "posts")
 			if class == sink.RateLimited {
 				testkit.Equal(t, f.pacer.pauses["payments"], pause, "pause of the channel")
-				if took := again.Sub(refused); took < pause {
-					t.Errorf("time before the second attempt: got %v, want at least %v", took, pause)
-				}
+				took := again.Sub(refused)
+				testkit.Check(t, took >= pause, "time before the second attempt: got %v, want at least %v", took, pause)
 			}
 			for i := range ids {
 				f.requireSaid(uint64(i+1), "+ACK")

@@ -71,9 +71,8 @@ func TestFoldedEventComesBack(t *testing.T) {
 		return nil, nil
 	}}
 	f.throttle.decideOne = func(_ context.Context, r store.Request) (store.Decision, error) {
-		if r.Pair != "payments\ndisk" || r.Fold.Within != time.Hour || r.Fold.Severity != event.SeverityError.Rank() {
-			t.Errorf("got the request %+v, want one that may be folded", r)
-		}
+		testkit.Check(t, r.Pair == "payments\ndisk" && r.Fold.Within == time.Hour && r.Fold.Severity == event.SeverityError.Rank(),
+			"got the request %+v, want one that may be folded", r)
 		return store.Decision{Verdict: store.Folded, Fold: &store.Fold{Number: 37, Posted: time.Unix(0, 0)}}, nil
 	}
 	f.start(folding.shown)

@@ -126,21 +126,17 @@ func TestDeadlineMovesOnConfirmation(t *testing.T) {
 	before := m.Lease.Ends()
 	proxy.DropReplies(true)
 	testkit.Fails(t, "extension without a reply", w.settler.Extend(t.Context(), m), nil)
-	if !m.Lease.Ends().Equal(before) {
-		t.Errorf("deadline without a confirmation: got %v later, want no change", m.Lease.Ends().Sub(before))
-	}
+	testkit.Check(t, m.Lease.Ends().Equal(before), "deadline without a confirmation: got %v later, want no change", m.Lease.Ends().Sub(before))
 	proxy.DropReplies(false)
 	asked := time.Now()
 	testkit.NoError(t, w.settler.Extend(t.Context(), m))
-	if m.Lease.Ends().Before(asked.Add(ackWait)) || m.Lease.Ends().After(time.Now().Add(ackWait)) {
-		t.Errorf("deadline: got %v after the request, want %v", m.Lease.Ends().Sub(asked), ackWait)
-	}
+	testkit.Check(t, !m.Lease.Ends().Before(asked.Add(ackWait)) && !m.Lease.Ends().After(time.Now().Add(ackWait)),
+		"deadline: got %v after the request, want %v", m.Lease.Ends().Sub(asked), ackWait)
 
 	m.Lease.Extend(time.Now(), -time.Millisecond)
 	before = m.Lease.Ends()
-	if err := w.settler.Extend(t.Context(), m); err == nil || !m.Lease.Ends().Equal(before) {
-		t.Errorf("extension after the lease: got %v, want an error and no change", err)
-	}
+	err := w.settler.Extend(t.Context(), m)
+	testkit.Check(t, err != nil && m.Lease.Ends().Equal(before), "extension after the lease: got %v, want an error and no change", err)
 }
 
 // TestAfterTheLease settles a message after its lease. The worker sends neither a nak nor a term, because both would change the next
@@ -153,9 +149,8 @@ func TestAfterTheLease(t *testing.T) {
 	sequence := f.event("payments", "order-1")
 	late := f.taken(w, ackWait)
 	current := f.taken(w, ackWait) // the redelivery
-	if late.Lease.Left() > 0 || current.Meta.NumDelivered != 2 {
-		t.Fatalf("got %v left of the lease and delivery %d, want none left and delivery 2", late.Lease.Left(), current.Meta.NumDelivered)
-	}
+	testkit.Require(t, late.Lease.Left() <= 0 && current.Meta.NumDelivered == 2,
+		"got %v left of the lease and delivery %d, want none left and delivery 2", late.Lease.Left(), current.Meta.NumDelivered)
 
 	w.settler.Nak(late, 0)
 	w.decider.deliverer.postpone(lifeOf(t.Context()), &delivery{message: late, admission: outcome.Admission{Grant: &fakeGrant{calls: f.calls}}}, 0)
@@ -326,9 +321,8 @@ func testSilentStreamAtAReturn(t *testing.T, f *fixture, test silentCase) {
 	}
 	f.eventually("it is under way no more", func() bool { return f.calls.count(last) == 1 })
 	f.requireHistory("order-1", want...)
-	if n := asked.Load(); n < 2 {
-		t.Errorf("the stream was asked %d times, want at least twice", n)
-	}
+	n := asked.Load()
+	testkit.Check(t, n >= 2, "the stream was asked %d times, want at least twice", n)
 	f.requireEmpty()
 	f.requireRoomEmpty()
 }

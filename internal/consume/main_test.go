@@ -115,9 +115,7 @@ func (f *fixture) publish(subject, body string, headers ...string) uint64 {
 		m.Header.Add(headers[i], headers[i+1])
 	}
 	stored, err := f.js.PublishMsg(f.Context(), m)
-	if err != nil {
-		f.Fatalf("publish on %s: %v", subject, err)
-	}
+	testkit.Require(f, err == nil, "publish on %s: %v", subject, err)
 	return stored.Sequence
 }
 

@@ -220,18 +220,15 @@ func TestSameThroughMoves(t *testing.T) {
 		if entry.Origin.String() != want.String() || entry.Replayed() || entry.MessageID != messageID || entry.Subject != "notify.payments" || entry.Part != "" {
 			t.Errorf("held entry: got %+v, want the origin %+v", entry, want)
 		}
-		if string(held.Data) != body || held.Header.Get("X-Trace") != "" || held.Header.Get("ce-source") != ceSource {
-			t.Errorf("held message: got %q with %v, want %q with the producer's headers", held.Data, held.Header, body)
-		}
+		testkit.Check(t, string(held.Data) == body && held.Header.Get("X-Trace") == "" && held.Header.Get("ce-source") == ceSource,
+			"held message: got %q with %v, want %q with the producer's headers", held.Data, held.Header, body)
 		f.pacer.Pause(t.Context(), "payments", 0)
 		f.awaitSettled(1)
 		f.requireRoomEmpty()
 		f.requireOutcomes(map[string]int{"sent payments": 1})
 		f.requireAskedForTheSame(messageID)
 		for i := 1; i < len(longest); i++ {
-			if longest[i] > longest[i-1]-400*time.Millisecond {
-				t.Errorf("longest waits: got %v, want a shorter one each time", longest)
-			}
+			testkit.Check(t, longest[i] <= longest[i-1]-400*time.Millisecond, "longest waits: got %v, want a shorter one each time", longest)
 		}
 	})
 }
@@ -240,9 +237,7 @@ func TestSameThroughMoves(t *testing.T) {
 func (f *fixture) requireAskedForTheSame(messageID string) {
 	f.Helper()
 	asked := f.throttle.asked()
-	if len(asked) != 5 {
-		f.Fatalf("requests: got %d, want 5", len(asked))
-	}
+	testkit.Require(f, len(asked) == 5, "requests: got %d, want 5", len(asked))
 	first := asked[0]
 	for i, c := range asked {
 		if c.ID != first.ID || c.Derived != first.Derived || c.Pair != first.Pair || c.Cost != first.Cost || c.Message.Stream != first.Message.Stream ||
@@ -299,9 +294,8 @@ func TestHostileHeaders(t *testing.T) {
 	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"sent payments": 1})
 	f.requireHistory("order-1", "send", "finish")
-	if len(longest) != 1 || longest[0] > time.Hour || longest[0] < time.Hour-patience {
-		t.Errorf("longest waits: got %v, want one of about an hour", longest)
-	}
+	testkit.Check(t, len(longest) == 1 && longest[0] <= time.Hour && longest[0] >= time.Hour-patience,
+		"longest waits: got %v, want one of about an hour", longest)
 	for i, c := range f.throttle.asked() {
 		if c.ID != "payments order-1" || c.Category != "payments" || c.Message.Stream != testNames.Stream || c.Message.Sequence != sequence ||
 			time.Since(c.Message.Stored) > patience || c.HasWaited != (i == 1) || c.Cost == 0 {
@@ -334,9 +328,8 @@ func TestNonsenseInTheRoom(t *testing.T) {
 	f.awaitSettled(letters + 1)
 	f.requireRoomEmpty()
 	testkit.Equal(t, len(f.deadLetters()), letters, "dead letters")
-	if n := f.metrics.Get("sent security"); n != 1 || f.metrics.ended() != letters+1 {
-		t.Errorf("outcomes: got %v, want one sent and %d dead", f.metrics.outcomes(), letters)
-	}
+	n := f.metrics.Get("sent security")
+	testkit.Check(t, n == 1 && f.metrics.ended() == letters+1, "outcomes: got %v, want one sent and %d dead", f.metrics.outcomes(), letters)
 }
 
 // TestReplayed replays a dead letter. The event keeps its identity. Its age counts from the replay. If it was delivered, the replay

@@ -30,8 +30,7 @@ func TestMutedWhileWaiting(t *testing.T) {
 	w.DropMuted()
 	f.eventually("the others are dropped", func() bool { return f.metrics.outcomes()["dropped payments"] == 2 })
 	held.open()
-	f.awaitSettled(len(ids))
-	f.requireOutcomes(map[string]int{"sent payments": 1, "dropped payments": 2})
+	f.awaitOutcomes(map[string]int{"sent payments": 1, "dropped payments": 2})
 	testkit.Equal(t, f.calls.count("refund payments-001")+f.calls.count("refund payments-002"), 2, "returned slots")
 	f.requireEmpty()
 }
@@ -57,8 +56,7 @@ func TestMutedBehindAPause(t *testing.T) {
 			f.mutes.mute("another")
 		}
 		f.pacer.Pause(t.Context(), "payments", 0)
-		f.awaitSettled(1)
-		f.requireOutcomes(map[string]int{outcome: 1})
+		f.awaitOutcomes(map[string]int{outcome: 1})
 		f.requireEmpty()
 	})
 }
@@ -70,8 +68,7 @@ func TestMutedBeforeThePost(t *testing.T) {
 	muting := &muteAtPost{fakeMutes: f.mutes}
 	f.start(func(o *setup) { o.Limits.Mutes = muting })
 	f.event("payments", "order-1")
-	f.awaitSettled(1)
-	f.requireOutcomes(map[string]int{"dropped payments": 1})
+	f.awaitOutcomes(map[string]int{"dropped payments": 1})
 	testkit.Equal(t, len(f.calls.posted("")), 0, "posts of a muted event")
 	testkit.Equal(t, f.calls.count("refund order-1"), 1, "returned slots")
 	f.status(event.StatusResolved)
@@ -121,9 +118,8 @@ func TestSuspendedAtThePost(t *testing.T) {
 		admission: outcome.Admission{Grant: &fakeGrant{id: "order-1", calls: f.calls}}, place: w.lanes.Enter(lane.Delivery{Channel: "C1"}),
 	}
 	suspended.of = d.message
-	if receipt, failure, _ := w.decider.deliverer.attempt(t.Context(), d); failure == nil {
-		t.Errorf("got a post with the receipt %q, want none", receipt)
-	}
+	receipt, failure, _ := w.decider.deliverer.attempt(t.Context(), d)
+	testkit.Check(t, failure != nil, "got a post with the receipt %q, want none", receipt)
 	f.requireHistory("order-1")
 }
 
@@ -148,8 +144,7 @@ func TestUnconfirmedLimits(t *testing.T) {
 	f.eventually("another decision", func() bool { return len(f.throttle.asked()) > 2 })
 	testkit.Equal(t, len(f.calls.posted("")), 0, "posts by unconfirmed limits")
 	f.mutes.confirm()
-	f.awaitSettled(1)
-	f.requireOutcomes(map[string]int{"sent payments": 1})
+	f.awaitOutcomes(map[string]int{"sent payments": 1})
 }
 
 // TestResolvedUnderPastMutes resolves a key after the end of a mute. The report about the mute learns of it.
@@ -162,7 +157,6 @@ func TestResolvedUnderPastMutes(t *testing.T) {
 	f.status(event.StatusResolved)
 	drops := receive(f, "the drops", counted)
 	last := drops[len(drops)-1]
-	if last.Mute != "a past mute" || last.N != 0 || len(last.Keys) != 1 || last.Keys[0].Firing || last.Keys[0].Name != "payments k" {
-		t.Errorf("got %+v, want a key of the mute that does not fire", drops)
-	}
+	testkit.Check(t, last.Mute == "a past mute" && last.N == 0 && len(last.Keys) == 1 && !last.Keys[0].Firing && last.Keys[0].Name == "payments k",
+		"got %+v, want a key of the mute that does not fire", drops)
 }

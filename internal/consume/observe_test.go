@@ -90,9 +90,8 @@ func (f *fixture) requirePutOff(sequence uint64) {
 	f.Helper()
 	f.eventually("it gets a nak", func() bool { return len(f.said.about(sequence)) > 0 })
 	delays := f.said.delays(f, sequence)
-	if len(delays) == 0 || delays[0] < stage.MisconfiguredBackoff*3/4 || delays[0] > stage.MisconfiguredBackoff*5/4 {
-		f.Errorf("delays of message %d: got %v, want about %v", sequence, delays, stage.MisconfiguredBackoff)
-	}
+	testkit.Check(f, len(delays) != 0 && delays[0] >= stage.MisconfiguredBackoff*3/4 && delays[0] <= stage.MisconfiguredBackoff*5/4,
+		"delays of message %d: got %v, want about %v", sequence, delays, stage.MisconfiguredBackoff)
 }
 
 func delayOf(t testing.TB, word string) (delay time.Duration, nak bool) {
@@ -179,14 +178,23 @@ func (f *fixture) waiting(reason room.Reason) []*jetstream.RawStreamMsg {
 func (f *fixture) requireRoomEmpty() {
 	f.Helper()
 	f.eventually("the room is empty", func() bool { return f.streamInfo(testNames.RoomStream).State.Msgs == 0 })
-	if !testkit.Soon(func() bool { return len(f.room.inRoom()) == 0 }) {
-		f.Errorf("stays: got %v, want none", f.room.inRoom())
-	}
+	testkit.Check(f, testkit.Soon(func() bool { return len(f.room.inRoom()) == 0 }), "stays: got %v, want none", f.room.inRoom())
 }
 
 func (f *fixture) requireOutcomes(want map[string]int) {
 	f.Helper()
 	testkit.EqualMaps(f, f.metrics.outcomes(), want, "outcomes")
+}
+
+// awaitOutcomes waits until as many events have ended, and compares their outcomes.
+func (f *fixture) awaitOutcomes(want map[string]int) {
+	f.Helper()
+	ended := 0
+	for _, n := range want {
+		ended += n
+	}
+	f.awaitSettled(ended)
+	f.requireOutcomes(want)
 }
 
 // requireOutcome waits for the one outcome; "" wants none.
@@ -214,9 +222,8 @@ func (f *fixture) requireSaid(sequence uint64, want ...string) {
 	}
 	// The spy has its own connection, so a word may come after its effect.
 	testkit.Soon(func() bool { return len(f.said.about(sequence)) >= len(want) })
-	if got := f.said.about(sequence); !slices.EqualFunc(got, want, matches) {
-		f.Errorf("words about message %d: got %q, want %q", sequence, got, want)
-	}
+	got := f.said.about(sequence)
+	testkit.Check(f, slices.EqualFunc(got, want, matches), "words about message %d: got %q, want %q", sequence, got, want)
 }
 
 // deadLetters lists the messages of the dead-letter stream.

@@ -121,9 +121,8 @@ func TestOutcomes(t *testing.T) {
 			sent = 1
 		}
 		f.eventually("it is under way no more", func() bool { return f.metrics.Get("under way") == 0 && w.decider.pool.Taken() == 0 })
-		if f.metrics.Get("age") != sent || f.metrics.mostUnderWay() != tried {
-			t.Errorf("got %d ages and %d deliveries at once, want %d and %d", f.metrics.Get("age"), f.metrics.mostUnderWay(), sent, tried)
-		}
+		testkit.Check(t, f.metrics.Get("age") == sent && f.metrics.mostUnderWay() == tried,
+			"got %d ages and %d deliveries at once, want %d and %d", f.metrics.Get("age"), f.metrics.mostUnderWay(), sent, tried)
 	})
 }
 
@@ -168,9 +167,8 @@ func TestUndecided(t *testing.T) {
 		f.eventually("the other one is sent", func() bool { return f.calls.count("finish another") == 1 })
 		f.requireHistory("another", "send", "finish")
 		delays := f.said.delays(t, sequence)
-		if len(delays) != 1 || delays[0] < test.shortest || delays[0] > test.longest {
-			t.Errorf("delays: got %v, want one of %v to %v", delays, test.shortest, test.longest)
-		}
+		testkit.Check(t, len(delays) == 1 && delays[0] >= test.shortest && delays[0] <= test.longest,
+			"delays: got %v, want one of %v to %v", delays, test.shortest, test.longest)
 		f.awaitSettled(2)
 		f.requireHistory("order-1", "send", "finish")
 		testkit.Equal(t, f.metrics.Get("redelivered"), 1, "redeliveries")
@@ -193,8 +191,7 @@ func TestInHandIsBounded(t *testing.T) {
 	f.eventually("posts are under way", func() bool { return f.sink.mostAtOnce() == concurrency })
 	testkit.AtMost(t, len(f.throttle.asked()), stage.PoolSize+concurrency, "decisions")
 	release.open()
-	f.awaitSettled(events)
-	f.requireOutcomes(map[string]int{"sent payments": events})
+	f.awaitOutcomes(map[string]int{"sent payments": events})
 	testkit.Equal(t, f.sink.mostAtOnce(), concurrency, "posts at once")
 	testkit.Equal(t, len(slices.Compact(slices.Sorted(slices.Values(f.calls.all())))), 2*events, "different calls: a post and a record for each event")
 }
@@ -237,8 +234,7 @@ func TestConsumerRecreatedUnseen(t *testing.T) {
 		time.Sleep(ackWait / 2) // longer than a request may be open: what is tested
 		full.Store(true)
 		resumed.open()
-		f.awaitSettled(4)
-		f.requireOutcomes(map[string]int{"sent payments": 4})
+		f.awaitOutcomes(map[string]int{"sent payments": 4})
 	})
 }
 

@@ -192,8 +192,7 @@ func TestOpenForLaterEvents(t *testing.T) {
 	f.throttle.answers(func(store.Request) store.Decision { return store.Decision{Verdict: store.Unpaired, Awaits: true} })
 	f.start(nil)
 	f.status(event.StatusResolved)
-	f.awaitSettled(1)
-	f.requireOutcomes(map[string]int{"dropped payments": 1})
+	f.awaitOutcomes(map[string]int{"dropped payments": 1})
 	testkit.Equal(t, f.calls.count("learns payments/k"), 0, "calls of LearnUnpaired")
 }
 
@@ -302,8 +301,7 @@ func TestPairOpensMeanwhile(t *testing.T) {
 	}
 	f.resolvedBefore(time.Minute)
 	f.start(nil)
-	f.awaitSettled(1)
-	f.requireOutcomes(map[string]int{"sent payments": 1})
+	f.awaitOutcomes(map[string]int{"sent payments": 1})
 	testkit.Equal(t, len(f.throttle.asked()), 2, "requests to the throttle")
 	f.requireHistory("earlier", "send", "finish")
 }
@@ -350,8 +348,7 @@ func TestKnownUnpaired(t *testing.T) {
 	f.publish("notify.payments", `{"id": "another", "title": "an event", "status": "resolved", "key": "k"}`)
 	f.publish("notify.errors", `{"id": "of another category", "title": "an event", "status": "resolved", "key": "k"}`)
 	f.start(nil)
-	f.awaitSettled(3)
-	f.requireOutcomes(map[string]int{"sent payments": 1, "dropped payments": 1, "sent errors": 1})
+	f.awaitOutcomes(map[string]int{"sent payments": 1, "dropped payments": 1, "sent errors": 1})
 	f.requireHistory("another")
 	testkit.Equal(t, f.metrics.Get("by unpaired payments"), 1, "drops by level")
 }

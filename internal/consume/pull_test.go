@@ -107,9 +107,8 @@ func TestRequestsOfLargeMessages(t *testing.T) {
 	testkit.NoError(t, w.puller.ask(t.Context(), requests, w.streams.Layout().Consumer, firstDemand))
 	got, err := w.puller.receive(t.Context(), requests, received.Source{}, firstDemand/2)
 	testkit.NoError(t, err)
-	if !got.full || got.messages < 4 || got.messages > 7 || requests.Left() != firstDemand-got.messages {
-		t.Errorf("got %+v with %d messages left, want half of the bytes of a request", got, requests.Left())
-	}
+	testkit.Check(t, got.full && got.messages >= 4 && got.messages <= 7 && requests.Left() == firstDemand-got.messages,
+		"got %+v with %d messages left, want half of the bytes of a request", got, requests.Left())
 }
 
 // TestLargeMessagesInHand has large messages follow many small ones. None is settled. The server delivers about as many large ones as fit.

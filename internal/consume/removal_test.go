@@ -62,8 +62,7 @@ func TestAcknowledgedMessagesReappear(t *testing.T) {
 		f.event("payments", "order-1")
 		f.start(nil)
 		f.eventually("the stream is empty", func() bool { return f.streamInfo(test.stream).State.Msgs == 0 })
-		f.awaitSettled(1)
-		f.requireOutcomes(map[string]int{"sent payments": 1})
+		f.awaitOutcomes(map[string]int{"sent payments": 1})
 		f.requireHistory("settled")
 		f.eventually("the log reports it", func() bool { return len(f.log.Lines("removed acknowledged messages")) == 1 })
 		if lines := f.log.Lines("removed acknowledged messages"); !strings.Contains(lines[0], test.consumer.Durable) || !strings.Contains(lines[0], "removed=1") {
@@ -149,8 +148,7 @@ func TestNarrowFilter(t *testing.T) {
 		testkit.NoError(t, done.Err)
 	}
 	f.run(w)
-	f.awaitSettled(1)
-	f.requireOutcomes(map[string]int{"sent deploys": 1})
+	f.awaitOutcomes(map[string]int{"sent deploys": 1})
 }
 
 // forge has the server publish its acknowledgements of events on subjects, as a producer can that shares the workers' account.
@@ -218,8 +216,7 @@ func TestQueueThatComesLater(t *testing.T) {
 	f.putInRoom(testNames.Room().Channel(room.Token("#earlier"), "security"), room.Entry{
 		Reason: room.Channel, Subject: "notify.security", ID: "held", Origin: room.Origin{Stream: "OTHER", Sequence: 7, Stored: time.Now()}, Since: time.Now(),
 	}, `{"title": "an event"}`)
-	f.awaitSettled(2)
-	f.requireOutcomes(map[string]int{"sent payments": 1, "sent security": 1})
+	f.awaitOutcomes(map[string]int{"sent payments": 1, "sent security": 1})
 	f.requireRoomEmpty()
 }
 

@@ -21,9 +21,8 @@ func (f *fixture) requireGivenBack(sequence uint64) {
 	f.Helper()
 	testkit.Soon(func() bool { return len(f.said.about(sequence)) > 0 })
 	said := f.said.about(sequence)
-	if len(said) == 0 || len(said) > 2 || slices.ContainsFunc(said, func(word string) bool { return word != sayNak }) {
-		f.Errorf("words about message %d: got %q, want %q once or twice", sequence, said, sayNak)
-	}
+	testkit.Check(f, len(said) != 0 && len(said) <= 2 && !slices.ContainsFunc(said, func(word string) bool { return word != sayNak }),
+		"words about message %d: got %q, want %q once or twice", sequence, said, sayNak)
 }
 
 // TestStopFinishesDeliveries stops a worker during a post. The worker settles the message before it ends.
@@ -72,8 +71,7 @@ func TestStopGivesBackWhatIsUndecided(t *testing.T) {
 
 	f.throttle.decideOne = nil
 	f.start(nil)
-	f.awaitSettled(10)
-	f.requireOutcomes(map[string]int{"sent payments": 10})
+	f.awaitOutcomes(map[string]int{"sent payments": 10})
 }
 
 // TestStopSettlesWhatWasDeliveredLast has a post succeed at the cut. The event is recorded, acknowledged and counted.
@@ -162,8 +160,6 @@ func TestClosedConnection(t *testing.T) {
 	w := f.start(nil)
 	w.streams.Connection.Conn.Close()
 	testkit.Fails(t, "error of the worker", receive(t, "the end of the worker", w.result), stream.ErrClosed)
-	if w.Ready() == nil {
-		t.Error("Ready without a connection: got no error, want one")
-	}
+	testkit.Check(t, w.Ready() != nil, "Ready without a connection: got no error, want one")
 	testkit.Fails(t, "error of Find", f.newClient(stream.Options{Connection: w.streams.Connection, Logger: f.log.Logger()}).Find(t.Context()), stream.ErrClosed)
 }

@@ -249,7 +249,6 @@ func TestUpdatesOfAMessageShareAPlace(t *testing.T) {
 	testkit.Equal(t, large, stay.Of("payments", counting, 0, time.Hour), "place of the update of a large event")
 	reporting := ofReport
 	reporting.Reason = room.Channel
-	if stay.Of("payments", reporting, 0, time.Hour) == stay.Of("payments", ofReport, 0, time.Hour) {
-		t.Error("a report that waits for its channel has the place of an update")
-	}
+	testkit.Check(t, stay.Of("payments", reporting, 0, time.Hour) != stay.Of("payments", ofReport, 0, time.Hour),
+		"a report that waits for its channel has the place of an update")
 }

@@ -131,7 +131,6 @@ func TestLastProberLeaves(t *testing.T) {
 	health.Leave("C1", prober)
 	health.faults["C1"].waiting = 0 // the other one is awake
 	health.Leave("C1", other)
-	if _, err := health.Misconfiguration(); err != nil {
-		t.Errorf("fault without a delivery: got %v, want none", err)
-	}
+	_, err := health.Misconfiguration()
+	testkit.Check(t, err == nil, "fault without a delivery: got %v, want none", err)
 }

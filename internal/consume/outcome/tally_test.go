@@ -114,9 +114,7 @@ func TestKeysUnderMutes(t *testing.T) {
 	for _, end := range []string{"a", "b"} {
 		keys = appendKey(keys, &received.Message{Entry: new(room.Entry), About: received.About{Pair: prefix + end, Title: "node is down"}})
 	}
-	if keys[0].Name == keys[1].Name {
-		t.Errorf("both keys have the name %s", keys[0].Name)
-	}
+	testkit.Check(t, keys[0].Name != keys[1].Name, "both keys have the name %s", keys[0].Name)
 }
 
 // TestKeyOfAText has an event without a title. A digest names its key by its text.

@@ -149,9 +149,8 @@ func (r *results) want(t *testing.T, confirmed, abandoned map[string]int) {
 	synctest.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !maps.Equal(r.confirmed, confirmed) || !maps.Equal(r.abandoned, abandoned) {
-		t.Errorf("got %v confirmed and %v abandoned, want %v and %v", r.confirmed, r.abandoned, confirmed, abandoned)
-	}
+	testkit.Check(t, maps.Equal(r.confirmed, confirmed) && maps.Equal(r.abandoned, abandoned),
+		"got %v confirmed and %v abandoned, want %v and %v", r.confirmed, r.abandoned, confirmed, abandoned)
 }
 
 const patience = 2 * time.Minute
@@ -204,9 +203,7 @@ func TestConsumerWithoutALeader(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		results.want(t, map[string]int{"good": 3 * seconds, "gone": batch}, nil)
 		testkit.Equal(t, server.words("gone"), before+1+batch, "words: a question and the batch")
-		if results.failure().Before(began) {
-			t.Error("time of the last failure: got none, want one")
-		}
+		testkit.Check(t, !results.failure().Before(began), "time of the last failure: got none, want one")
 		settlers.Close(t.Context())
 	})
 }
@@ -237,9 +234,8 @@ func TestNoAnswerForLong(t *testing.T) {
 		before := server.words("a")
 		settlers.Acknowledge(messages("a", 10)...)
 		time.Sleep(10 * time.Second)
-		if words := server.words("a") - before; words > 20 {
-			t.Errorf("words in 10 seconds: got %d, want at most 20", words)
-		}
+		words := server.words("a") - before
+		testkit.Check(t, words <= 20, "words in 10 seconds: got %d, want at most 20", words)
 		ended, end := context.WithCancel(t.Context())
 		end()
 		settlers.Close(ended)

@@ -300,9 +300,8 @@ func TestCheck(t *testing.T) {
 			before := f.streams()
 			findings := f.check(Options{Connection: f.connectLimited(), Names: names, Provision: test.provision, AckWait: ackWait, Longest: 2 * time.Second})
 			for subject, want := range test.want {
-				if !slices.ContainsFunc(findings, func(found Finding) bool { return found.Subject == subject && found.says(want) }) {
-					t.Errorf("finding of %s: got %v, want %q", subject, findings, want)
-				}
+				testkit.Check(t, slices.ContainsFunc(findings, func(found Finding) bool { return found.Subject == subject && found.says(want) }),
+					"finding of %s: got %v, want %q", subject, findings, want)
 			}
 			for _, found := range findings {
 				if want, named := test.want[found.Subject]; found.Err != nil && !found.Warning && (!named || !strings.HasPrefix(want, "!")) && len(test.denied) == 0 {
@@ -356,9 +355,8 @@ func TestCheckOfAccounts(t *testing.T) {
 		c := f.connect(ConnectOptions{URL: n.URL, User: user, Password: "secret"})
 		f.eventually("it is connected", c.Conn.IsConnected)
 		findings := f.check(Options{Connection: c, Names: testNames, Provision: true, AckWait: ackWait})
-		if !slices.ContainsFunc(findings, func(found Finding) bool { return found.Subject == accountFound && found.says(text) }) {
-			t.Errorf("findings of %s: got %v, want %q", user, findings, text)
-		}
+		testkit.Check(t, slices.ContainsFunc(findings, func(found Finding) bool { return found.Subject == accountFound && found.says(text) }),
+			"findings of %s: got %v, want %q", user, findings, text)
 	}
 	want("worker", "WORKERS; only programs of the notifier are connected")
 	want("blind", "?WORKERS; who else is connected to it cannot be seen (the right to publish $SYS.REQ.ACCOUNT.PING.CONNZ is missing)")
@@ -402,9 +400,7 @@ func TestCheckWithoutJetStream(t *testing.T) {
 	c := f.connect(ConnectOptions{URL: n.URL})
 	f.eventually("it is connected", c.Conn.IsConnected)
 	findings := f.check(Options{Connection: c, Names: testNames, Provision: true, AckWait: ackWait})
-	if len(findings) != 1 || !findings[0].says("!is JetStream enabled") {
-		t.Errorf("findings: got %+v, want one error about JetStream", findings)
-	}
+	testkit.Check(t, len(findings) == 1 && findings[0].says("!is JetStream enabled"), "findings: got %+v, want one error about JetStream", findings)
 	for _, provisioned := range (Provisioning{JetStream: f.js, Names: testNames, AckWait: ackWait}).Apply(t.Context()) {
 		testkit.Fails(t, provisioned.Subject, provisioned.Err, nil, "is JetStream enabled")
 	}

@@ -12,9 +12,8 @@ import (
 func TestServerClock(t *testing.T) {
 	t.Parallel()
 	var c Clock
-	if off := time.Since(c.Now()); off < -time.Second || off > time.Second {
-		t.Errorf("difference before the first answer: got %v, want about none", off)
-	}
+	off := time.Since(c.Now())
+	testkit.Check(t, off >= -time.Second && off <= time.Second, "difference before the first answer: got %v, want about none", off)
 	testkit.Equal(t, c.At(time.Time{}), time.Time{}, "the zero time")
 	asked := time.Now()
 	for _, ahead := range []time.Duration{time.Hour, -time.Hour, 3 * time.Second, 0} {
@@ -46,9 +45,8 @@ func TestServerClock(t *testing.T) {
 	}
 	c.Learn(asked, asked, asked.Add(time.Hour))
 	c.Learn(asked, asked, time.Time{}) // an older server does not say
-	if got := c.At(asked); !got.Equal(asked.Add(time.Hour)) {
-		t.Errorf("time after an answer without a time: got %v, want %v", got, asked.Add(time.Hour))
-	}
+	got := c.At(asked)
+	testkit.Check(t, got.Equal(asked.Add(time.Hour)), "time after an answer without a time: got %v, want %v", got, asked.Add(time.Hour))
 }
 
 // TestStepOfTheHostsClock sets this host's clock two hours forward and back after an answer, as NTP does. The server's clock does not move.
@@ -59,9 +57,8 @@ func TestStepOfTheHostsClock(t *testing.T) {
 	c.Learn(asked, asked.Add(2*time.Second), asked.Add(time.Second))
 	for _, step := range []time.Duration{2 * time.Hour, -2 * time.Hour} {
 		now := stepped(asked, step)
-		if now.Round(0).Sub(asked.Round(0)) != step || now.Sub(asked) != 0 {
-			t.Fatalf("time after a step of %v: got %v, want %v later on the wall and no time later", step, now, step)
-		}
+		testkit.Require(t, now.Round(0).Sub(asked.Round(0)) == step && now.Sub(asked) == 0,
+			"time after a step of %v: got %v, want %v later on the wall and no time later", step, now, step)
 		testkit.Equal(t, c.At(now).Sub(asked), 0, "step of the server's clock with the host's step of %v", step)
 		testkit.Equal(t, c.Earliest(now).Sub(asked), -time.Second, "step of the earliest time with the host's step of %v", step)
 	}

@@ -36,9 +36,7 @@ func TestConnectErrors(t *testing.T) {
 			c.Conn.Close()
 			t.Fatal("got no error, want one")
 		}
-		if strings.Contains(err.Error(), "canary") || len(log.Lines("canary")) > 0 {
-			t.Errorf("got a secret in %v, want none", err)
-		}
+		testkit.Check(t, !strings.Contains(err.Error(), "canary") && len(log.Lines("canary")) == 0, "got a secret in %v, want none", err)
 	})
 }
 
@@ -187,9 +185,7 @@ func TestWrongPassword(t *testing.T) {
 	f := newFixtureOn(t, n, nats.UserInfo("user", "right"))
 	c := f.connect(ConnectOptions{URL: n.URL, User: "user", Password: "canary"})
 	f.eventually("the log says so", func() bool { return len(f.log.Lines("Authorization Violation")) > 0 })
-	if c.Conn.IsConnected() || c.Conn.IsClosed() {
-		t.Errorf("connected %t, closed %t; want neither", c.Conn.IsConnected(), c.Conn.IsClosed())
-	}
+	testkit.Check(t, !c.Conn.IsConnected() && !c.Conn.IsClosed(), "connected %t, closed %t; want neither", c.Conn.IsConnected(), c.Conn.IsClosed())
 	f.log.WantCount(t, 0, "canary")
 }
 
@@ -248,9 +244,8 @@ func TestReconnectsSoon(t *testing.T) {
 	f := newFixture(t)
 	o := f.connect(ConnectOptions{URL: f.server.URL}).Conn.Opts
 	for round := range 100 {
-		if wait := o.CustomReconnectDelayCB(1 + round); wait > 200*time.Millisecond {
-			t.Fatalf("wait before attempt %d to reconnect: got %v, want at most 200ms", 1+round, wait)
-		}
+		wait := o.CustomReconnectDelayCB(1 + round)
+		testkit.Require(t, wait <= 200*time.Millisecond, "wait before attempt %d to reconnect: got %v, want at most 200ms", 1+round, wait)
 	}
 }
 
@@ -267,7 +262,6 @@ func TestDenialIsNamed(t *testing.T) {
 	f.eventually("the probe names it", func() bool { err := client.Ready(); return err != nil && strings.Contains(err.Error(), info) })
 	cancel()
 	testkit.Fails(t, "error of Find", <-prepared, context.Canceled)
-	if lines := f.log.Lines("nats permission is missing"); len(lines) != 1 || !strings.Contains(lines[0], info) {
-		t.Errorf("lines: got %q, want one with %s", lines, info)
-	}
+	lines := f.log.Lines("nats permission is missing")
+	testkit.Check(t, len(lines) == 1 && strings.Contains(lines[0], info), "lines: got %q, want one with %s", lines, info)
 }

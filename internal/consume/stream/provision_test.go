@@ -117,9 +117,8 @@ func (f *fixture) requireProvisioned() {
 		c := f.streamInfo(name).Config
 		got := fmt.Sprintf("%v %v %v %d bytes %d on a subject for %v, schedules %t, roll-ups %t, purge denied %t, known for %v", c.Subjects, c.Retention, c.Discard,
 			c.MaxBytes, c.MaxMsgsPerSubject, c.MaxAge, c.AllowMsgSchedules, c.AllowRollup, c.DenyPurge, c.Duplicates)
-		if got != want || c.Storage != jetstream.FileStorage || c.Replicas != 1 {
-			f.Errorf("stream %s: got %d replicas, storage %v and\n%s, want 1, files and\n%s", name, c.Replicas, c.Storage, got, want)
-		}
+		testkit.Check(f, got == want && c.Storage == jetstream.FileStorage && c.Replicas == 1,
+			"stream %s: got %d replicas, storage %v and\n%s, want 1, files and\n%s", name, c.Replicas, c.Storage, got, want)
 	}
 	c := f.consumerConfig()
 	if c.AckPolicy != jetstream.AckExplicitPolicy || c.MaxDeliver != -1 || c.AckWait != ackWait || c.MaxAckPending != MaxAckPending || c.Durable != testNames.Consumer {

@@ -63,9 +63,8 @@ func TestRequestsObeyNoHeaders(t *testing.T) {
 	f.receive(r, "the last")
 	for left := 3; r.Left() > 0; left-- {
 		m, _, err := r.Receive(requestTime)
-		if m != nil || err != nil || left == 0 {
-			t.Fatalf("got the message %v (%v) with %d left, want the end of each request", m, err, r.Left())
-		}
+		testkit.Require(t, m == nil && err == nil && left != 0,
+			"got the message %v (%v) with %d left, want the end of each request", m, err, r.Left())
 	}
 }
 
@@ -154,9 +153,8 @@ func TestLateMessagesOfACluster(t *testing.T) {
 	}
 	proxy.Delay(answerPatience + 3*requestTime)
 	testkit.NoError(t, r.Ask(consumer, 5, time.Minute))
-	if _, _, err := r.Receive(requestTime); err == nil || r.Left() != 0 {
-		t.Fatalf("got no error with %d left, want a request without an answer", r.Left())
-	}
+	_, _, err := r.Receive(requestTime)
+	testkit.Require(t, err != nil && r.Left() == 0, "got no error with %d left, want a request without an answer", r.Left())
 	proxy.Delay(0)
 	for came := 0; came < 4; {
 		m, _, err := r.Receive(10 * time.Second)
@@ -208,9 +206,8 @@ func TestLateMessages(t *testing.T) {
 	for range 2 {
 		m, by, err := r.Receive(testkit.Patience)
 		testkit.NoError(t, err)
-		if first := strings.Contains(string(m.Data), "late"); by.Asked.Before(asked) || by.Asked.Before(again) != first {
-			t.Errorf("request of %s: got one of %v, want its own", m.Data, by.Asked)
-		}
+		first := strings.Contains(string(m.Data), "late")
+		testkit.Check(t, !by.Asked.Before(asked) && by.Asked.Before(again) == first, "request of %s: got one of %v, want its own", m.Data, by.Asked)
 	}
 }
 
