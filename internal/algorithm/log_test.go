@@ -1,6 +1,7 @@
 package algorithm
 
 import (
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"slices"
 	"testing"
 
@@ -45,9 +46,8 @@ func TestSlidingLogAgainstNaive(t *testing.T) {
 			"": func(t *rapid.T) {
 				from, upto := times.Draw(t, "from"), times.Draw(t, "upto")
 				want := naive.within(from, upto)
-				if got := log.count(from, upto); got != int64(len(want)) {
-					t.Fatalf("%d slots in (%d, %d], want %d", got, from, upto, len(want))
-				}
+				got := log.count(from, upto)
+				testkit.Require(t, got == int64(len(want)), "%d slots in (%d, %d], want %d", got, from, upto, len(want))
 				for i := range log.entries {
 					if log.slots(i) <= 0 || i > 0 && log.entries[i-1].at >= log.entries[i].at {
 						t.Fatalf("entries %+v", log.entries)

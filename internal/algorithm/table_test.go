@@ -23,9 +23,8 @@ func TestTable(t *testing.T) {
 	grammar, _, _ = strings.Cut(grammar, "\n")
 	for _, a := range algorithm.All() {
 		row := a.Description()
-		if named, known := algorithm.Named(row.Name); !known || named != a {
-			t.Errorf("%q names %v, want %d", row.Name, named, a)
-		}
+		named, known := algorithm.Named(row.Name)
+		testkit.Check(t, known && named == a, "%q names %v, want %d", row.Name, named, a)
 		if !slices.Contains(lua.Algorithms, row.Name) {
 			t.Errorf("lua/algorithms has no %s.lua", row.Name)
 			continue
@@ -37,20 +36,13 @@ func TestTable(t *testing.T) {
 		_, follows := row.Memory().(algorithm.Following)
 		testkit.Equal(t, follows, row.FollowsDelivery(), "the state of %s implements Following", row.Name)
 		testkit.Equal(t, oracle.Knows(oracle.Kind(row.Name)), true, "the oracle knows %s", row.Name)
-		if row.Picture == "" {
-			t.Errorf("%s has no caption", row.Name)
-		}
-		if !slices.Contains(strings.FieldsFunc(grammar, func(r rune) bool { return strings.ContainsRune(" ,()", r) }), row.Name) {
-			t.Errorf("the grammar in docs/limits.md does not name %s", row.Name)
-		}
-		if !strings.Contains(page, "\n| `"+row.Name+"` | ") {
-			t.Errorf("the table in docs/limits.md does not have %s", row.Name)
-		}
+		testkit.Check(t, row.Picture != "", "%s has no caption", row.Name)
+		testkit.Check(t, slices.Contains(strings.FieldsFunc(grammar, func(r rune) bool { return strings.ContainsRune(" ,()", r) }), row.Name),
+			"the grammar in docs/limits.md does not name %s", row.Name)
+		testkit.Check(t, strings.Contains(page, "\n| `"+row.Name+"` | "), "the table in docs/limits.md does not have %s", row.Name)
 		limit := limits.Limit{Algorithm: a, Count: 7, Window: time.Hour}
 		parsed, err := limits.Parse(limit.String())
-		if err != nil || !slices.Equal(parsed, limits.Limits{limit}) {
-			t.Errorf("%s is read as %v, %v", limit, parsed, err)
-		}
+		testkit.Check(t, err == nil && slices.Equal(parsed, limits.Limits{limit}), "%s is read as %v, %v", limit, parsed, err)
 	}
 	testkit.Equal(t, len(lua.Algorithms), len(algorithm.All()), "files in lua/algorithms")
 	perNode := algorithm.Names(func(d *algorithm.Description) bool { return d.PerNode })
@@ -70,9 +62,8 @@ func TestStates(t *testing.T) {
 				_, wait := state.Wait(event, own)
 				if wait > 0 {
 					event.Now += wait - 1
-					if _, early := state.Wait(event, own); early != 1 {
-						t.Fatalf("%s: slot %d opens in %d, and in %d a microsecond before", limit, n, wait, early)
-					}
+					_, early := state.Wait(event, own)
+					testkit.Require(t, early == 1, "%s: slot %d opens in %d, and in %d a microsecond before", limit, n, wait, early)
 					now += wait
 					event.Now = now
 				}
@@ -80,9 +71,8 @@ func TestStates(t *testing.T) {
 					t.Fatalf("%s: slot %d opens %d too late", limit, n, wait)
 				}
 				state.Take(event, own)
-				if used := state.Used(now, 1000, limit); used < 1 || used > count {
-					t.Fatalf("%s: %d slots are taken of %d", limit, used, count)
-				}
+				used := state.Used(now, 1000, limit)
+				testkit.Require(t, used >= 1 && used <= count, "%s: %d slots are taken of %d", limit, used, count)
 			}
 			now += 2*limit.Window.Microseconds() + 1
 			testkit.Equal(t, state.Used(now, 1000, limit), 0, "%s: slots taken two windows later", limit)

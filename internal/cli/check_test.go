@@ -63,9 +63,8 @@ func TestCheckOfRedis(t *testing.T) {
 	testkit.Contains(t, "check", out, "ok    settings\n", "ok    redis: answers", "warn  redis persistence: ", "ok    sink: console",
 		"\nlimits: from this shell's settings: no worker answers\n  ", "payments.*")
 	for key := range strings.FieldsSeq(redisServer.CLI("KEYS", "*")) {
-		if left := redisServer.CLI("PTTL", key); left == "-1" {
-			t.Errorf("the key %s has no expiry", key)
-		}
+		left := redisServer.CLI("PTTL", key)
+		testkit.Check(t, left != "-1", "the key %s has no expiry", key)
 	}
 	testkit.Equal(t, strings.Contains(out, "redis cluster"), false, "a single server is the node of a cluster")
 
@@ -173,9 +172,8 @@ func TestCheckTheWorkersLimits(t *testing.T) {
 		return found, text
 	}
 	found, text := checked()
-	if !found.OK || len(found.Limits) != 3 || found.Limits[2] != (shownLevel{Use: limits.Use{Level: "payments", Limit: "70/30m"}, From: "live"}) {
-		t.Errorf("got %+v, want three limits, the last one live", found)
-	}
+	testkit.Check(t, found.OK && len(found.Limits) == 3 && found.Limits[2] == (shownLevel{Use: limits.Use{Level: "payments", Limit: "70/30m"}, From: "live"}),
+		"got %+v, want three limits, the last one live", found)
 	testkit.Contains(t, "check", text,
 		`{"mark":"warn","subject":"worker pod-1","detail":"failing: cannot store dead letters: no space"}`,
 		`{"mark":"ok","subject":"settings of the workers","detail":"1 worker has the settings here"}`,
@@ -230,9 +228,8 @@ func TestRowsOfPower(t *testing.T) {
 			for _, fsync := range []string{"always", "everysec", "no", "none"} {
 				named := powerRow(servers, interval, fsync)
 				row := strings.Split(strings.TrimPrefix(strings.TrimPrefix(named, "more than "), "row "), ", ")
-				if !strings.Contains(page, fmt.Sprintf("\n| %s | `%s` | `%s` |", row[0], row[1], row[2])) {
-					t.Errorf("check names %q, which is not in the table", named)
-				}
+				testkit.Check(t, strings.Contains(page, fmt.Sprintf("\n| %s | `%s` | `%s` |", row[0], row[1], row[2])),
+					"check names %q, which is not in the table", named)
 			}
 		}
 	}

@@ -54,9 +54,7 @@ func executeReading(ctx context.Context, in io.Reader, arguments ...string) (out
 func mustRun(t *testing.T, input string, arguments ...string) string {
 	t.Helper()
 	output, problems, err := execute(t.Context(), input, arguments...)
-	if err != nil || problems != "" {
-		t.Errorf("%q: got %v and the problems %q, want neither", arguments, err, problems)
-	}
+	testkit.Check(t, err == nil && problems == "", "%q: got %v and the problems %q, want neither", arguments, err, problems)
 	return output
 }
 

@@ -21,9 +21,7 @@ func completed(t *testing.T, line string) string {
 	output, _, err := execute(t.Context(), "", append([]string{"__complete"}, strings.Split(line, " ")...)...)
 	testkit.NoError(t, err)
 	words, noFiles := strings.CutSuffix(output, ":4\n") // cobra.ShellCompDirectiveNoFileComp
-	if !noFiles {
-		t.Errorf("%q: got %q, want no files", line, output)
-	}
+	testkit.Check(t, noFiles, "%q: got %q, want no files", line, output)
 	return strings.TrimSpace(strings.ReplaceAll(words, "\n", " "))
 }
 

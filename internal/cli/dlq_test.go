@@ -147,16 +147,13 @@ func TestDLQShow(t *testing.T) {
 		testkit.Equal(t, strings.HasSuffix(output, "\n\n\xff\x00"), id == "order-1", "dlq show %s shows the second body", id)
 	}
 	got := decoded[contentList](t, "dlq show order-1 --json")
-	if len(got.Letters) != 2 {
-		t.Fatalf("got %+v, want two letters", got)
-	}
+	testkit.Require(t, len(got.Letters) == 2, "got %+v, want two letters", got)
 	text, bytes := got.Letters[0], got.Letters[1]
 	if text.Body == nil || *text.Body != "{\"title\": \"t\"}\r\n" || text.BodyBase64 != nil || text.Headers["Notifier-Deliveries"][0] != "2" || text.Number != 1 {
 		t.Errorf("got the first letter %+v, want its body as text", text)
 	}
-	if bytes.Body != nil || string(bytes.BodyBase64) != "\xff\x00" || bytes.Reason != "bad_utf8" {
-		t.Errorf("got the second letter %+v, want its body as base64", bytes)
-	}
+	testkit.Check(t, bytes.Body == nil && string(bytes.BodyBase64) == "\xff\x00" && bytes.Reason == "bad_utf8",
+		"got the second letter %+v, want its body as base64", bytes)
 }
 
 func TestDLQJSON(t *testing.T) {
@@ -188,14 +185,12 @@ func TestDLQProblems(t *testing.T) {
 	requirePart := func(line, output, says string) {
 		t.Helper()
 		got, problems, err := dlq(t, strings.Fields(line)...)
-		if err == nil || strings.TrimSpace(got) != output || !strings.Contains(problems, says) {
-			t.Errorf("dlq %s prints %q and %q, %v, want %q and %q", line, got, problems, err, output, says)
-		}
+		testkit.Check(t, err != nil && strings.TrimSpace(got) == output && strings.Contains(problems, says),
+			"dlq %s prints %q and %q, %v, want %q and %q", line, got, problems, err, output, says)
 	}
 	requirePart("drop 9 --yes", "dropped 0 letters", "9: no such dead letter") // no event takes the place of a letter
-	if got, problems, err := dlq(t, "drop", "id:9", "--yes"); err != nil || strings.TrimSpace(got) != "dropped 1 letter" {
-		t.Errorf("dlq drop id:9 prints %q and %q, %v", got, problems, err)
-	}
+	got, problems, err := dlq(t, "drop", "id:9", "--yes")
+	testkit.Check(t, err == nil && strings.TrimSpace(got) == "dropped 1 letter", "dlq drop id:9 prints %q and %q, %v", got, problems, err)
 	requirePart("replay 1 order-2 nothing\x1b", "replayed 1 letter",
 		"nothing: no such dead letter\nletter 1: it cannot be replayed: it does not say on which subject")
 	requireHeld(t, js, 1, 2)
@@ -252,9 +247,8 @@ func TestDLQInterrupted(t *testing.T) {
 		done++
 		return inner.Err()
 	})
-	if err == nil || err.Error() != "interrupted: 2 letters left" || done != 1 {
-		t.Errorf("got %v and %d letters done, want one letter done and two left", err, done)
-	}
+	testkit.Check(t, err != nil && err.Error() == "interrupted: 2 letters left" && done == 1,
+		"got %v and %d letters done, want one letter done and two left", err, done)
 }
 
 // A replay without the right to delete sends the event and keeps its letter. The next replay removes the letter and does not send

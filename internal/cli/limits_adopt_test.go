@@ -126,14 +126,12 @@ func TestLimitsAdoptAsks(t *testing.T) {
 	newer := limits.Position{Generation: 1 << 50, Revision: 7}
 	inForce(t, redisServer, newer)
 	out, problems, err := answered(t, strings.NewReader("n\n"))
-	if err != nil || problems != "Put the bucket's state in force? [y/N] " || !strings.HasSuffix(out, "the bucket overrides no limit") {
-		t.Errorf("got %q, the question %q and %v, want no change", out, problems, err)
-	}
+	testkit.Check(t, err == nil && problems == "Put the bucket's state in force? [y/N] " && strings.HasSuffix(out, "the bucket overrides no limit"),
+		"got %q, the question %q and %v, want no change", out, problems, err)
 	wantInForce(t, newer)
 	out, _, err = answered(t, strings.NewReader("y\n"))
-	if err != nil || !strings.HasSuffix(out, "\nin force is revision 1 of a generation, replacing revision 7 of a generation") {
-		t.Errorf("got %q and %v, want the state in force", out, err)
-	}
+	testkit.Check(t, err == nil && strings.HasSuffix(out, "\nin force is revision 1 of a generation, replacing revision 7 of a generation"),
+		"got %q and %v, want the state in force", out, err)
 	testkit.Contains(t, "limits history", withoutTimes(mustLimits(t, "history")), "1 then ann (adopted)")
 }
 

@@ -17,9 +17,7 @@ func TestLimitsOfAPath(t *testing.T) {
 	admit(t, "payments.refunds", 2)
 	shown := mustLimits(t, "payments.refunds")
 	at := strings.Index(shown, " in ")
-	if at < 0 {
-		t.Fatalf("got\n%s\nwant a next slot", shown)
-	}
+	testkit.Require(t, at >= 0, "got\n%s\nwant a next slot", shown)
 	next := strings.Fields(shown[at:])[1]
 	testkit.Equal(t, strings.Replace(shown, next, "a while", 1), strings.Join([]string{
 		"PATH LEVEL LIMIT FROM USED NEXT SLOT",
@@ -82,9 +80,8 @@ func TestLimitsOfAKey(t *testing.T) {
 		t.Errorf("got %+v, want four rules, the last one of a full key", got.Path)
 	}
 	got = decoded[shownLimits](t, "limits --json")
-	if last := got.Levels[len(got.Levels)-1]; last.Level != "payments@key" || last.Keys != 2 {
-		t.Errorf("got %+v, want two keys in use of the last level", got.Levels)
-	}
+	last := got.Levels[len(got.Levels)-1]
+	testkit.Check(t, last.Level == "payments@key" && last.Keys == 2, "got %+v, want two keys in use of the last level", got.Levels)
 }
 
 // set warns of a limit that never denies, and of one below the current usage.
@@ -107,8 +104,7 @@ func TestLimitsSetWarns(t *testing.T) {
 		{"set payments.refunds 1/1h", ""},
 	} {
 		shown := mustLimits(t, test.line)
-		if strings.Contains(shown, "warning: ") != (test.want != "") || !strings.Contains(shown, test.want) {
-			t.Errorf("%s prints %q, want %q", test.line, shown, test.want)
-		}
+		testkit.Check(t, strings.Contains(shown, "warning: ") == (test.want != "") && strings.Contains(shown, test.want),
+			"%s prints %q, want %q", test.line, shown, test.want)
 	}
 }

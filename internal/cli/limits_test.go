@@ -295,9 +295,8 @@ func admitOfKey(t *testing.T, category, key string, events int) {
 		result := testkit.Must(shared.Decide(t.Context(), []store.Request{{
 			ID: id, Message: store.Message{Stream: "S", Sequence: uint64(i), Stored: time.Now()}, Category: category, Key: key, Cost: 1,
 		}}))(t)
-		if got := result.Decisions[0].Verdict; got != store.Admitted {
-			t.Fatalf("verdict of %s is %d, want %d", id, got, store.Admitted)
-		}
+		got := result.Decisions[0].Verdict
+		testkit.Require(t, got == store.Admitted, "verdict of %s is %d, want %d", id, got, store.Admitted)
 	}
 }
 
@@ -449,9 +448,8 @@ func TestLimitsThatEnd(t *testing.T) {
 		t.Errorf("got %+v, want five changes, the second by bob for 2h", history)
 	}
 	shown := decoded[shownLimits](t, "limits --json")
-	if len(shown.Levels) < 4 || shown.Levels[2].Until.IsZero() || !shown.Levels[1].Until.IsZero() {
-		t.Errorf("got %+v, want an end of the third level alone", shown.Levels)
-	}
+	testkit.Check(t, len(shown.Levels) >= 4 && !shown.Levels[2].Until.IsZero() && shown.Levels[1].Until.IsZero(),
+		"got %+v, want an end of the third level alone", shown.Levels)
 	testkit.Contains(t, "limits search", withoutTimes(mustLimits(t, "search")), "search search 8/30m live until then 0 of 8")
 	putLive(t, natsServer, "payments", "lots")
 	requireFailure(t, Failure, "limits set payments 1/1h --for 1h", "cannot be in force again", "unset it first")

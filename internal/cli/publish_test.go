@@ -115,9 +115,8 @@ func TestPublish(t *testing.T) {
 			testkit.NoError(t, stream.Purge(t.Context()))
 			output, problems, err := execute(t.Context(), test.input, append([]string{"publish"}, test.arguments...)...)
 			testkit.Equal(t, output, fmt.Sprintf("published %d\n", len(test.want)), "it prints")
-			if !strings.Contains(problems, test.problems) || (test.problems == "") != (problems == "") {
-				t.Errorf("it complains: %q, want %q", problems, test.problems)
-			}
+			testkit.Check(t, strings.Contains(problems, test.problems) && (test.problems == "") == (problems == ""),
+				"it complains: %q, want %q", problems, test.problems)
 			if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
 				t.Errorf("the error is %v, want %q", err, test.err)
 			}

@@ -127,12 +127,9 @@ func TestSimulateJSON(t *testing.T) {
 		`{"a":` + one + `,"b":` + other + from: {"--json", "--compare", "global=0/1h"},
 	} {
 		output, problems, err := execute(t.Context(), pastEvents+"broken", append([]string{"simulate"}, arguments...)...)
-		if output != want+"\n" || !json.Valid([]byte(output)) {
-			t.Errorf("%q prints\n%s, want\n%s", arguments, output, want)
-		}
-		if problems != "line 8: not a JSON object\n" || err == nil || err.Error() != "1 of 7 lines could not be used" {
-			t.Errorf("%q: got %v and %q, want one unusable line", arguments, err, problems)
-		}
+		testkit.Check(t, output == want+"\n" && json.Valid([]byte(output)), "%q prints\n%s, want\n%s", arguments, output, want)
+		testkit.Check(t, problems == "line 8: not a JSON object\n" && err != nil && err.Error() == "1 of 7 lines could not be used",
+			"%q: got %v and %q, want one unusable line", arguments, err, problems)
 	}
 }
 
@@ -140,12 +137,10 @@ func TestSimulateJSON(t *testing.T) {
 func TestSimulateUnusableLines(t *testing.T) {
 	testkit.SetSettings(t, withLimits)
 	output, problems, err := execute(t.Context(), strings.Repeat("{}\n", 12)+pastEvents, "simulate")
-	if err == nil || err.Error() != "12 of 18 lines could not be used" || !strings.Contains(output, "Z: 6\n") {
-		t.Errorf("got %v and %q, want 12 unusable lines and 6 events", err, output)
-	}
-	if !strings.HasPrefix(problems, "line 1: no time") || strings.Count(problems, "\n") != 11 || !strings.HasSuffix(problems, "\nand 2 more\n") {
-		t.Errorf("got the problems\n%s\nwant ten lines and the number of the others", problems)
-	}
+	testkit.Check(t, err != nil && err.Error() == "12 of 18 lines could not be used" && strings.Contains(output, "Z: 6\n"),
+		"got %v and %q, want 12 unusable lines and 6 events", err, output)
+	testkit.Check(t, strings.HasPrefix(problems, "line 1: no time") && strings.Count(problems, "\n") == 11 && strings.HasSuffix(problems, "\nand 2 more\n"),
+		"got the problems\n%s\nwant ten lines and the number of the others", problems)
 	testkit.Contains(t, "simulate without events", mustRun(t, "", "simulate"), "no events\n")
 }
 
@@ -160,9 +155,8 @@ func TestSimulateInterrupted(t *testing.T) {
 	}()
 	output, problems, err := executeReading(ctx, silent, "simulate")
 	_ = producer.Close()
-	if !errors.Is(err, context.Canceled) || output+problems != "" {
-		t.Errorf("got %v, the output %q and the problems %q, want %v and none", err, output, problems, context.Canceled)
-	}
+	testkit.Check(t, errors.Is(err, context.Canceled) && output+problems == "",
+		"got %v, the output %q and the problems %q, want %v and none", err, output, problems, context.Canceled)
 }
 
 func TestSimulateFromStream(t *testing.T) {

@@ -46,13 +46,10 @@ func TestStatusFitsALine(t *testing.T) {
 	t.Parallel()
 	shown := statusText(crowdedStatus(), statusWidth)
 	for line := range strings.Lines(shown) {
-		if width := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); width > statusWidth {
-			t.Errorf("got a line of %d characters, want %d at most: %s", width, statusWidth, line)
-		}
+		width := utf8.RuneCountInString(strings.TrimSuffix(line, "\n"))
+		testkit.Check(t, width <= statusWidth, "got a line of %d characters, want %d at most: %s", width, statusWidth, line)
 	}
-	if strings.ContainsRune(shown, '\x1b') {
-		t.Error("got an escape sequence, want none")
-	}
+	testkit.Check(t, !strings.ContainsRune(shown, '\x1b'), "got an escape sequence, want none")
 	testkit.Contains(t, "status", shown,
 		"2d2h", "not ready", "1048576", "settings differ: NOTIFIER_GLOBAL_LIMIT is", "not set on b", "shadow mode: limits deny no event", "2 for channel, 3 for slot;", "1.5 KiB of 1 GiB",
 		"slowest call of the last minute 3ms", "replicas: 3 (1 lagging)", "7 bad_json", "10 of 10", "in 1h30m", "not shown: limits: 40;",
@@ -90,13 +87,10 @@ func TestStatusFitsATerminal(t *testing.T) {
 		{1, 1, nil},
 	} {
 		rows := StatusRows(s, size.width, size.height)
-		if len(rows) > size.height {
-			t.Errorf("got %d lines on a terminal of %d", len(rows), size.height)
-		}
+		testkit.Check(t, len(rows) <= size.height, "got %d lines on a terminal of %d", len(rows), size.height)
 		for _, row := range rows {
-			if width := utf8.RuneCountInString(row); width > size.width {
-				t.Errorf("got a line of %d characters on a terminal of %d: %s", width, size.width, row)
-			}
+			width := utf8.RuneCountInString(row)
+			testkit.Check(t, width <= size.width, "got a line of %d characters on a terminal of %d: %s", width, size.width, row)
 		}
 		testkit.Contains(t, "status", strings.Join(rows, "\n"), size.want...)
 	}
@@ -209,8 +203,6 @@ func TestStatusTexts(t *testing.T) {
 		"CHANNEL STATE QUEUE HELD TAKEN/MIN RATE LAST DIGEST", "#idle open 0 0 0 1/s none", "#slow at its pace for 12s 4 2 0 0.0167/s none",
 		"#busy at its pace 90 8 0 1/s none", "#paused paused for 4m0s not known 0 0 any rate none",
 	} {
-		if !slices.Contains(words, want) {
-			t.Errorf("got\n%s\nwant the line %q", shown, want)
-		}
+		testkit.Check(t, slices.Contains(words, want), "got\n%s\nwant the line %q", shown, want)
 	}
 }

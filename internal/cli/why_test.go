@@ -106,9 +106,8 @@ func (k whyKit) requireWhy(status int, line, want string) {
 func (k whyKit) answer(line string) (answer why.Answer) {
 	k.Helper()
 	output, _, _ := execute(k.Context(), "", strings.Split("why --json "+line, " ")...)
-	if err := json.Unmarshal([]byte(output), &answer); err != nil {
-		k.Fatalf("why %s: %v: %s", line, err, output)
-	}
+	err := json.Unmarshal([]byte(output), &answer)
+	testkit.Require(k, err == nil, "why %s: %v: %s", line, err, output)
 	return answer
 }
 
@@ -167,9 +166,8 @@ an event of payments would be sent now: global 0 of 100 used, payments 0 of 2 us
 	k.requireWhy(OK, "--category payments", payments)
 	testkit.Equal(t, k.answer("payments").Asked.Category, "payments", "the category asked for, although an event has that ID")
 	testkit.Equal(t, k.answer("payments --category payments").Asked.ID, "payments", "the ID asked for")
-	if output, _, _ := execute(t.Context(), "", "why", "orders"); strings.ContainsAny(output, "\x1b\x07\u202e") {
-		t.Errorf("got %q, want no control characters", output)
-	}
+	output, _, _ := execute(t.Context(), "", "why", "orders")
+	testkit.Check(t, !strings.ContainsAny(output, "\x1b\x07\u202e"), "got %q, want no control characters", output)
 	for line, want := range map[string]int{
 		"--title DECLINED": 3, "--title sold": 1, "orders --title sold": 1, "payments --title sold": 0, "--since 1ms": 0, "--since 1h": 4,
 	} {
@@ -234,9 +232,7 @@ func TestWhyWithoutRedis(t *testing.T) {
 	testkit.Contains(t, "why", output,
 		"dropped at", "the dead letters cannot be read: ", "the limits cannot be asked: redis: ", "check NOTIFIER_REDIS_URL")
 	for name := range k.js.StreamNames(t.Context()).Name() {
-		if strings.HasPrefix(name, "KV_") {
-			t.Errorf("got the stream %s, want none made by a question", name)
-		}
+		testkit.Check(t, !strings.HasPrefix(name, "KV_"), "got the stream %s, want none made by a question", name)
 	}
 }
 

@@ -219,9 +219,7 @@ func TestFaults(t *testing.T) {
 	check := func(name string, set env, variable, problem string) {
 		t.Run(name, func(t *testing.T) {
 			faults := loadFaults(t, base(files.in(set)))
-			if len(faults) != 1 {
-				t.Fatalf("%d faults, want 1:\n%v", len(faults), &faults)
-			}
+			testkit.Require(t, len(faults) == 1, "%d faults, want 1:\n%v", len(faults), &faults)
 			testkit.Equal(t, faults[0].Variable, "NOTIFIER_"+variable, "variable")
 			testkit.Contains(t, "problem", faults[0].Problem, problem)
 			line := faults.Error()
@@ -307,9 +305,8 @@ func TestFaultLine(t *testing.T) {
 		"credentials in another place": {env{"SLACK_API_URL": "https://user:pass@host"}, "NOTIFIER_SLACK_API_URL=(hidden): "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if faults := loadFaults(t, base(tt.set)); !strings.HasPrefix(faults.Error(), tt.want) {
-				t.Errorf("got  %s\nwant %s", faults.Error(), tt.want)
-			}
+			faults := loadFaults(t, base(tt.set))
+			testkit.Check(t, strings.HasPrefix(faults.Error(), tt.want), "got  %s\nwant %s", faults.Error(), tt.want)
 		})
 	}
 }
@@ -335,18 +332,14 @@ func TestCheckTemplate(t *testing.T) {
 				return tt.err
 			}})
 			faults := new(config.Faults)
-			if !errors.As(err, &faults) {
-				t.Fatalf("error %v, want *Faults", err)
-			}
+			testkit.Require(t, errors.As(err, &faults), "error %v, want *Faults", err)
 			var got []string
 			for line := range strings.SplitSeq(faults.Error(), "\n") {
 				if !strings.HasPrefix(line, "NOTIFIER_LOG_LEVEL") {
 					got = append(got, line)
 				}
 			}
-			if !slices.EqualFunc(got, tt.want, strings.HasPrefix) {
-				t.Errorf("got  %q\nwant %q", got, tt.want)
-			}
+			testkit.Check(t, slices.EqualFunc(got, tt.want, strings.HasPrefix), "got  %q\nwant %q", got, tt.want)
 		})
 	}
 }

@@ -173,9 +173,7 @@ func TestWarnings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, warnings := load(t, base(tt.set), config.Options{})
-			if !slices.EqualFunc(warnings, tt.want, strings.HasPrefix) {
-				t.Errorf("got  %q\nwant %q", warnings, tt.want)
-			}
+			testkit.Check(t, slices.EqualFunc(warnings, tt.want, strings.HasPrefix), "got  %q\nwant %q", warnings, tt.want)
 		})
 	}
 	for proxy, isWarned := range map[string]bool{
@@ -203,9 +201,8 @@ func TestTLSClientConfig(t *testing.T) {
 
 	files := config.TLS{CAFile: certificate, CertFile: certificate, KeyFile: key}
 	got := testkit.Must(files.ClientConfig())(t)
-	if got.RootCAs == nil || len(got.Certificates) != 1 || got.MinVersion != tls.VersionTLS12 || got.InsecureSkipVerify {
-		t.Errorf("got %+v, want an authority, a certificate and TLS 1.2", got)
-	}
+	testkit.Check(t, got.RootCAs != nil && len(got.Certificates) == 1 && got.MinVersion == tls.VersionTLS12 && !got.InsecureSkipVerify,
+		"got %+v, want an authority, a certificate and TLS 1.2", got)
 
 	for name, files := range map[string]config.TLS{
 		"authorities absent":    {CAFile: filepath.Join(t.TempDir(), "absent")},

@@ -91,9 +91,7 @@ func TestFaultsShowNoSecret(t *testing.T) {
 					variables["LOG_LEVEL"] = "loud" // is always a fault
 					testkit.SetSettings(t, variables)
 					_, _, err := config.Load(config.Options{})
-					if err == nil {
-						t.Fatal("got no fault")
-					}
+					testkit.Require(t, err != nil, "got no fault")
 					testkit.Lacks(t, "error", fmt.Sprintf("%v %+v", err, err), "canary")
 				})
 			}

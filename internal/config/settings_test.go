@@ -40,9 +40,7 @@ func loadFaults(t *testing.T, variables env) config.Faults {
 	testkit.SetSettings(t, variables)
 	_, _, err := config.Load(config.Options{})
 	faults := new(config.Faults)
-	if !errors.As(err, &faults) {
-		t.Fatalf("error is a %T, want *Faults", err)
-	}
+	testkit.Require(t, errors.As(err, &faults), "error is a %T, want *Faults", err)
 	return *faults
 }
 
@@ -232,9 +230,8 @@ func TestTable(t *testing.T) {
 	}
 	for _, s := range config.Table() {
 		got = append(got, fmt.Sprintf("%s=%s %t", s.Variable, s.Default, s.Secret))
-		if s.Description == "" || strings.Count(s.Description, "'")%2 != 0 || strings.ContainsAny(s.Description, "|`\n") {
-			t.Errorf("%s: got the description %q, want text without marks", s.Variable, s.Description)
-		}
+		testkit.Check(t, s.Description != "" && strings.Count(s.Description, "'")%2 == 0 && !strings.ContainsAny(s.Description, "|`\n"),
+			"%s: got the description %q, want text without marks", s.Variable, s.Description)
 	}
 	testkit.EqualSlices(t, got, want, "settings")
 }
@@ -247,9 +244,8 @@ func TestDefaults(t *testing.T) {
 	}
 	for _, set := range []env{{}, empty} {
 		c, warnings := load(t, set, config.Options{Sink: config.SinkConsole})
-		if len(warnings) > 0 || c.NATS.URLSet || c.Redis.URLSet || c.HTTP.AddrSet || c.Page.AddrSet {
-			t.Errorf("got the warnings %q and %+v, want none and no address set", warnings, c)
-		}
+		testkit.Check(t, len(warnings) == 0 && !c.NATS.URLSet && !c.Redis.URLSet && !c.HTTP.AddrSet && !c.Page.AddrSet,
+			"got the warnings %q and %+v, want none and no address set", warnings, c)
 		got := values(reflect.ValueOf(c), "")
 		for _, s := range settings {
 			testkit.Equal(t, got[s.variable], s.byDefault, "%s", s.variable)
@@ -263,9 +259,8 @@ func TestValues(t *testing.T) {
 		set[s.variable] = s.text
 	}
 	c, warnings := load(t, files.in(set), config.Options{Sink: config.SinkConsole})
-	if len(warnings) > 0 || !c.NATS.URLSet || !c.Redis.URLSet || !c.HTTP.AddrSet || !c.Page.AddrSet {
-		t.Errorf("got the warnings %q and %+v, want none and each address set", warnings, c)
-	}
+	testkit.Check(t, len(warnings) == 0 && c.NATS.URLSet && c.Redis.URLSet && c.HTTP.AddrSet && c.Page.AddrSet,
+		"got the warnings %q and %+v, want none and each address set", warnings, c)
 	got := values(reflect.ValueOf(c), "")
 	for _, s := range settings {
 		want := s.value

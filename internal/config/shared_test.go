@@ -45,12 +45,9 @@ func TestShared(t *testing.T) {
 			value, hash := hashOf(test.text)
 			same, sameHash := hashOf(test.same)
 			other, otherHash := hashOf(test.other)
-			if value == "" || value != same || hash != sameHash {
-				t.Errorf("got %q for %q and %q for %q, want one value", value, test.text, same, test.same)
-			}
-			if value == other || hash == otherHash {
-				t.Errorf("got %q for %q and %q for %q, want two values", value, test.text, other, test.other)
-			}
+			testkit.Check(t, value != "" && value == same && hash == sameHash,
+				"got %q for %q and %q for %q, want one value", value, test.text, same, test.same)
+			testkit.Check(t, value != other && hash != otherHash, "got %q for %q and %q for %q, want two values", value, test.text, other, test.other)
 		})
 	}
 }
@@ -68,16 +65,13 @@ func TestNotShared(t *testing.T) {
 	for _, variable := range []string{
 		"NATS_URL", "REDIS_URL", "NATS_PASSWORD", "SLACK_TOKEN", "SLACK_WEBHOOK_URL", "HTTP_ADDR", "LOG_LEVEL", "CONCURRENCY", "NATS_CREDS_FILE",
 	} {
-		if value, found := shared["NOTIFIER_"+variable]; found {
-			t.Errorf("NOTIFIER_%s is shared: %q", variable, value)
-		}
+		value, found := shared["NOTIFIER_"+variable]
+		testkit.Check(t, !found, "NOTIFIER_%s is shared: %q", variable, value)
 	}
 	table := config.Table()
 	for variable := range shared {
 		at := slices.IndexFunc(table, func(s config.Setting) bool { return s.Variable == variable })
-		if at < 0 || table[at].Secret {
-			t.Errorf("%s is shared, and is no setting or a secret", variable)
-		}
+		testkit.Check(t, at >= 0 && !table[at].Secret, "%s is shared, and is no setting or a secret", variable)
 	}
 }
 

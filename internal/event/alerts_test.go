@@ -134,14 +134,12 @@ func TestDecodeAlertKeyOfLabels(t *testing.T) {
 	key := func(labels string) string {
 		return testkit.Must(decoder().Decode(message(one(`"annotations":{"summary":"x"},"labels":` + labels))))(t).Key
 	}
-	if a, b := key(`{"a":"1","b":"2","severity":"page"}`), key(`{"severity":"page","b":"2","a":"1"}`); a != b || a == "" {
-		t.Errorf("keys of labels in another order: got %q and %q, want one key", a, b)
-	}
+	a, b := key(`{"a":"1","b":"2","severity":"page"}`), key(`{"severity":"page","b":"2","a":"1"}`)
+	testkit.Check(t, a == b && a != "", "keys of labels in another order: got %q and %q, want one key", a, b)
 	seen := map[string]string{}
 	for _, labels := range []string{`{"a":"1","b":"2"}`, `{"a":"1"}`, `{"a":"1","b":""}`, `{"a":"2","b":"1"}`, `{"a":"1\",\"b\":\"2"}`, `{"a":"1","alertname":"2"}`} {
-		if other, ok := seen[key(labels)]; ok {
-			t.Errorf("key of %s: got that of %s, want another one", labels, other)
-		}
+		other, ok := seen[key(labels)]
+		testkit.Check(t, !ok, "key of %s: got that of %s, want another one", labels, other)
 		seen[key(labels)] = labels
 	}
 }
@@ -241,9 +239,8 @@ func TestDecodeAlertFaults(t *testing.T) {
 
 func requireNoParts(t testing.TB, m event.Message) {
 	t.Helper()
-	if parts, bad := decoder().Parts(m); parts != nil || bad != nil {
-		t.Errorf("%.60q: got %d parts, %v, want none", m.Data, len(parts), bad)
-	}
+	parts, bad := decoder().Parts(m)
+	testkit.Check(t, parts == nil && bad == nil, "%.60q: got %d parts, %v, want none", m.Data, len(parts), bad)
 }
 
 func TestParts(t *testing.T) {
@@ -307,9 +304,8 @@ func TestParts(t *testing.T) {
 			ids, subjects = append(ids, event.Event{ID: part.Room.ID, Part: part.Room.Part}.ShownID()), append(subjects, part.Subject)
 			testkit.Equal(t, part.Room.Derived, part.Room.Part != "" && part.Room.ID != "h" && part.Room.ID != "i", "%s: %s is derived", test.name, part.Room.ID)
 		}
-		if !slices.Equal(ids, test.ids) || !slices.Equal(subjects, test.subjects) || bad != nil {
-			t.Errorf("%s: got parts %q on %q, %v, want %q on %q", test.name, ids, subjects, bad, test.ids, test.subjects)
-		}
+		testkit.Check(t, slices.Equal(ids, test.ids) && slices.Equal(subjects, test.subjects) && bad == nil,
+			"%s: got parts %q on %q, %v, want %q on %q", test.name, ids, subjects, bad, test.ids, test.subjects)
 		checkParts(t, test.m)
 	}
 }
@@ -366,9 +362,7 @@ func checkParts(t testing.TB, m event.Message) {
 	d := decoder()
 	parts, bad := d.Parts(m)
 	if parts == nil {
-		if bad != nil {
-			t.Errorf("fault without parts: got %v, want none", bad)
-		}
+		testkit.Check(t, bad == nil, "fault without parts: got %v, want none", bad)
 		return
 	}
 	if again, badAgain := d.Parts(m); !reflect.DeepEqual(parts, again) || fmt.Sprint(bad) != fmt.Sprint(badAgain) {
@@ -378,9 +372,7 @@ func checkParts(t testing.TB, m event.Message) {
 	identities := map[string]bool{}
 	for i, part := range parts {
 		got, err := d.Decode(event.Message{Subject: part.Subject, Header: map[string][]string{"Nats-Msg-Id": {"room"}}, Data: part.Data, Room: &part.Room})
-		if err != nil {
-			t.Errorf("part %+v: got %v, want no error", part, err)
-		}
+		testkit.Check(t, err == nil, "part %+v: got %v, want no error", part, err)
 		identities[got.Identity()] = true
 		if got.ID != part.Room.ID || got.Derived != part.Room.Derived || got.Part != part.Room.Part || got.Part == "" && got.Derived || !bytes.HasPrefix(part.Data, []byte("{")) {
 			t.Errorf("event: got %+v, want the identity of %+v", got, part)
@@ -409,9 +401,7 @@ func TestPartsDecodeAsTheirAlerts(t *testing.T) {
 		return message(`{"externalURL":"https://am/?<a>","alerts":[` + strings.Join(alerts, ",") + `]}`)
 	}
 	parts, bad := decoder().Parts(group(alerts...))
-	if bad != nil || len(parts) != len(alerts) {
-		t.Fatalf("got %d parts, %v, want %d", len(parts), bad, len(alerts))
-	}
+	testkit.Require(t, bad == nil && len(parts) == len(alerts), "got %d parts, %v, want %d", len(parts), bad, len(alerts))
 	for i, part := range parts {
 		requireDecoded(t, inRoom(message(string(part.Data)), part.Room), testkit.Must(decoder().Decode(inRoom(group(alerts[i]), part.Room)))(t), fmt.Sprintf("part %d", i))
 	}
@@ -442,9 +432,8 @@ func TestPartsStaySmall(t *testing.T) {
 	for _, part := range parts {
 		size += len(part.Data)
 	}
-	if len(parts) != 1000 || size > 12*len(body) {
-		t.Errorf("parts of %d bytes: got %d with %d bytes, want 1000 with at most %d", len(body), len(parts), size, 12*len(body))
-	}
+	testkit.Check(t, len(parts) == 1000 && size <= 12*len(body),
+		"parts of %d bytes: got %d with %d bytes, want 1000 with at most %d", len(body), len(parts), size, 12*len(body))
 }
 
 func FuzzParts(f *testing.F) {

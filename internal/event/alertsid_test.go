@@ -40,9 +40,7 @@ func TestReadAlert(t *testing.T) {
 		}
 		for i, element := range group.Alerts {
 			got, fault := d.ReadAlert(element, cmp.Or(group.ExternalURL, group.Receiver))
-			if fault != nil {
-				t.Fatalf("alert %d of %s: got %v, want no fault", i, body, fault)
-			}
+			testkit.Require(t, fault == nil, "alert %d of %s: got %v, want no fault", i, body, fault)
 			requireNoParts(t, message(string(got.Data)))
 			want := testkit.Must(d.Decode(message(body)))(t)
 			if len(parts) > 0 {

@@ -119,9 +119,8 @@ func TestCloudEventsOfTwoSources(t *testing.T) {
 		for _, id := range []string{"1", "orders/1", "orders%2F1", "eu/1", "orders/eu/1"} {
 			body := fmt.Sprintf(`{"specversion":"1.0","type":"t","source":%q,"id":%q,"data":{"title":"x"}}`, source, id)
 			e := testkit.Must(event.Decoder{Prefix: "notify"}.Decode(message(body)))(t)
-			if other := seen[e.ID]; other != "" {
-				t.Errorf("the ID %s is of %s and of %s", e.ID, body, other)
-			}
+			other := seen[e.ID]
+			testkit.Check(t, other == "", "the ID %s is of %s and of %s", e.ID, body, other)
 			seen[e.ID] = body
 		}
 	}

@@ -71,9 +71,7 @@ func requireFaults(t *testing.T, table []faulty, headers ...string) {
 			checkFault(t, err, test.reason, test.detail)
 			testkit.Equal(t, got.ID != "", true, "the event beside the fault has an ID")
 			testkit.Equal(t, got.Category, "errors", "category of the event beside the fault")
-			if t.Failed() {
-				t.Fatalf("got the errors above, want none for the body %.200q", body)
-			}
+			testkit.Require(t, !t.Failed(), "got the errors above, want none for the body %.200q", body)
 		}
 	}
 }
@@ -224,9 +222,8 @@ func TestDecodeKeepsTheMessage(t *testing.T) {
 	got := testkit.Must(decoder().Decode(m))(t)
 	testkit.Equal(t, string(m.Data), body, "body after decoding")
 	clear(m.Data)
-	if got.Title != "a" || got.Text != "b" || got.Fields[0] != (event.Field{Name: "c", Value: "d"}) || got.ID != "e" {
-		t.Errorf("event after a change of the body: got %+v, want no change", got)
-	}
+	testkit.Check(t, got.Title == "a" && got.Text == "b" && got.Fields[0] == (event.Field{Name: "c", Value: "d"}) && got.ID == "e",
+		"event after a change of the body: got %+v, want no change", got)
 }
 
 func TestReasonsAndFault(t *testing.T) {
@@ -270,18 +267,15 @@ func FuzzDecode(f *testing.F) {
 		}
 		d := event.Decoder{Prefix: "notify", MaxBytes: 20_000}
 		e, err := d.Decode(m)
-		if e.ID == "" || len(e.ID) > event.MaxIDBytes || !utf8.ValidString(e.ID) || strings.ContainsFunc(e.ID, unicode.IsControl) {
-			t.Errorf("ID: got %q, want a printable one of 1 to %d bytes", e.ID, event.MaxIDBytes)
-		}
+		testkit.Check(t, e.ID != "" && len(e.ID) <= event.MaxIDBytes && utf8.ValidString(e.ID) && !strings.ContainsFunc(e.ID, unicode.IsControl),
+			"ID: got %q, want a printable one of 1 to %d bytes", e.ID, event.MaxIDBytes)
 		again, againErr := d.Decode(m)
-		if !reflect.DeepEqual(e, again) || fmt.Sprint(err) != fmt.Sprint(againErr) {
-			t.Errorf("second event: got %+v, %v, want %+v, %v", again, againErr, e, err)
-		}
+		testkit.Check(t, reflect.DeepEqual(e, again) && fmt.Sprint(err) == fmt.Sprint(againErr),
+			"second event: got %+v, %v, want %+v, %v", again, againErr, e, err)
 		if err != nil {
 			fault, isFault := errors.AsType[*event.Fault](err)
-			if !isFault || !slices.Contains(event.Reasons(), fault.Reason) {
-				t.Fatalf("error: got %v (%T), want a fault with a known reason", err, err)
-			}
+			testkit.Require(t, isFault && slices.Contains(event.Reasons(), fault.Reason),
+				"error: got %v (%T), want a fault with a known reason", err, err)
 			checkFault(t, err, fault.Reason, "")
 			return
 		}

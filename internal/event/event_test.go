@@ -100,9 +100,8 @@ func TestDecodeID(t *testing.T) {
 		{"long stream name", event.Message{Subject: "notify.a", Data: []byte("x"), Stream: long, Sequence: 1}, hash(long + ":1"), true},
 	} {
 		got, err := decoder().Decode(test.m)
-		if err != nil || got.ID != test.want || got.Derived != test.derived {
-			t.Errorf("%s: got ID %q, derived %t, %v, want %q, %t", test.name, got.ID, got.Derived, err, test.want, test.derived)
-		}
+		testkit.Check(t, err == nil && got.ID == test.want && got.Derived == test.derived,
+			"%s: got ID %q, derived %t, %v, want %q, %t", test.name, got.ID, got.Derived, err, test.want, test.derived)
 	}
 	testkit.Equal(t, hash("a\nb"), "sha256:7e18f737311b2dc3b2f269dd78396b0351f14fb6", "hash of an ID")
 }
@@ -150,8 +149,6 @@ func TestDecodeIDBesideAFault(t *testing.T) {
 		{"half an envelope", message(`{"specversion":"1.0","id":"1","type":"t","data":"x"}`), "NOTIFICATIONS:7"},
 	} {
 		got, err := decoder().Decode(test.m)
-		if err == nil || got.ID != test.want {
-			t.Errorf("%s: got ID %q, %v, want %q beside a fault", test.name, got.ID, err, test.want)
-		}
+		testkit.Check(t, err != nil && got.ID == test.want, "%s: got ID %q, %v, want %q beside a fault", test.name, got.ID, err, test.want)
 	}
 }

@@ -23,9 +23,7 @@ func TestParseObjectKeepsOrderAndDuplicates(t *testing.T) {
 	want := []struct{ name, value string }{
 		{"b", "1"}, {"a", `"x\"},{"`}, {"b", `[{"c":"]"}, 2 ]`}, {"a", "null"}, {"", "-1e2"},
 	}
-	if len(got) != len(want) {
-		t.Fatalf("got %d members, want %d", len(got), len(want))
-	}
+	testkit.Require(t, len(got) == len(want), "got %d members, want %d", len(got), len(want))
 	for i, m := range got {
 		testkit.Equal(t, m.name, want[i].name, "name of member %d", i)
 		testkit.Equal(t, string(m.value), want[i].value, "value of member %d", i)
@@ -70,22 +68,14 @@ func FuzzObject(f *testing.F) {
 		got, err := parseObject(data)
 		if err != nil {
 			var fault *Fault
-			if !errors.As(err, &fault) || fault.Reason != ReasonBadJSON {
-				t.Fatalf("error: got %v, want %s", err, ReasonBadJSON)
-			}
-			if wantErr == nil {
-				t.Fatalf("%q: got %v, want no error", data, err)
-			}
+			testkit.Require(t, errors.As(err, &fault) && fault.Reason == ReasonBadJSON, "error: got %v, want %s", err, ReasonBadJSON)
+			testkit.Require(t, wantErr != nil, "%q: got %v, want no error", data, err)
 			return
 		}
-		if wantErr != nil {
-			t.Fatalf("%q: got no error, want %v", data, wantErr)
-		}
+		testkit.Require(t, wantErr == nil, "%q: got no error, want %v", data, wantErr)
 		last, texts := make(map[string]string), make(map[string]string)
 		for _, m := range got {
-			if !json.Valid(m.value) {
-				t.Fatalf("%q: got value %q, want JSON", data, m.value)
-			}
+			testkit.Require(t, json.Valid(m.value), "%q: got value %q, want JSON", data, m.value)
 			last[m.name] = string(m.value)
 		}
 		for name, value := range want {

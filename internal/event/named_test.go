@@ -47,12 +47,9 @@ func TestIDsAreShownUnchanged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		id := rapid.StringMatching(`(?s)[a-z \t\n\x{a0}\x{2028}\x{202e}\x{200b}\x{e9}/.:]{1,80}`).Draw(t, "id")
 		e, err := event.Decoder{Prefix: "notify"}.Decode(event.Message{Subject: "notify.a", Data: fmt.Appendf(nil, `{"text": "x", "id": %s}`, testkit.Must(json.Marshal(id))(t))})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if shown := plain.Line(e.ShownID()); shown != e.ID {
-			t.Fatalf("%q: got %q on a line, want the ID %q", id, shown, e.ID)
-		}
+		testkit.NoError(t, err)
+		shown := plain.Line(e.ShownID())
+		testkit.Require(t, shown == e.ID, "%q: got %q on a line, want the ID %q", id, shown, e.ID)
 		for _, given := range []string{id, e.ID} {
 			if named := event.Named(given); named[0].ID != e.ID {
 				t.Fatalf("%q: got %q, want %q", given, named[0].ID, e.ID)

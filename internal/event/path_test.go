@@ -96,9 +96,8 @@ func TestCategoryOf(t *testing.T) {
 		{"notify", "notify." + strings.Repeat("a", 128), strings.Repeat("a", 128)},
 	} {
 		category, bare, err := event.Decoder{Prefix: test.prefix}.CategoryOf(test.subject)
-		if category != test.category || bare != (test.category == "") || err != nil {
-			t.Errorf("CategoryOf(%q) = %q, %t, %v, want %q", test.subject, category, bare, err, test.category)
-		}
+		testkit.Check(t, category == test.category && bare == (test.category == "") && err == nil,
+			"CategoryOf(%q) = %q, %t, %v, want %q", test.subject, category, bare, err, test.category)
 	}
 	for fault, subjects := range map[string][]string{
 		"is empty":      {"notify."},
@@ -110,9 +109,7 @@ func TestCategoryOf(t *testing.T) {
 		for _, subject := range subjects {
 			category, bare, err := event.Decoder{Prefix: "notify"}.CategoryOf(subject)
 			checkFault(t, err, event.ReasonBadCategory, fault)
-			if category != "" || bare {
-				t.Errorf("CategoryOf(%q): got %q, %t, want none beside a fault", subject, category, bare)
-			}
+			testkit.Check(t, category == "" && !bare, "CategoryOf(%q): got %q, %t, want none beside a fault", subject, category, bare)
 		}
 	}
 }
@@ -128,9 +125,7 @@ func TestCategoryOfAllocatesNothing(t *testing.T) { // counts allocations, so no
 	}
 	if n := testing.AllocsPerRun(100, func() {
 		for prefix := range event.Prefixes("payments.refunds.failed") {
-			if prefix == "" {
-				t.Error("got an empty prefix, want none")
-			}
+			testkit.Check(t, prefix != "", "got an empty prefix, want none")
 		}
 	}); n != 0 {
 		t.Errorf("Prefixes allocates %v times, want 0", n)
@@ -148,15 +143,11 @@ func FuzzCategory(f *testing.F) {
 		category, bare, err := event.Decoder{Prefix: "notify"}.CategoryOf(subject)
 		if err != nil {
 			checkFault(t, err, event.ReasonBadCategory, "")
-			if category != "" || bare {
-				t.Errorf("CategoryOf(%q): got %q, %t, want none beside an error", subject, category, bare)
-			}
+			testkit.Check(t, category == "" && !bare, "CategoryOf(%q): got %q, %t, want none beside an error", subject, category, bare)
 			return
 		}
 		if bare {
-			if subject != "notify" || category != "" {
-				t.Errorf("CategoryOf(%q): got %q, bare, want notify alone to be bare", subject, category)
-			}
+			testkit.Check(t, subject == "notify" && category == "", "CategoryOf(%q): got %q, bare, want notify alone to be bare", subject, category)
 			return
 		}
 		if err := event.ValidatePath(category); err != nil {
@@ -164,13 +155,10 @@ func FuzzCategory(f *testing.F) {
 		}
 		testkit.Equal(t, strings.EqualFold("notify."+category, subject), true, "%q has the levels of %q", category, subject)
 		prefixes := slices.Collect(event.Prefixes(category))
-		if len(prefixes) > event.MaxTokens || prefixes[len(prefixes)-1] != category {
-			t.Errorf("Prefixes(%q): got %q, want at most %d with the category last", category, prefixes, event.MaxTokens)
-		}
+		testkit.Check(t, len(prefixes) <= event.MaxTokens && prefixes[len(prefixes)-1] == category,
+			"Prefixes(%q): got %q, want at most %d with the category last", category, prefixes, event.MaxTokens)
 		for _, prefix := range prefixes {
-			if event.ValidatePath(prefix) != nil || !utf8.ValidString(prefix) {
-				t.Errorf("prefix of %q: got %q, want a category", category, prefix)
-			}
+			testkit.Check(t, event.ValidatePath(prefix) == nil && utf8.ValidString(prefix), "prefix of %q: got %q, want a category", category, prefix)
 		}
 	})
 }

@@ -48,9 +48,8 @@ func TestParsePattern(t *testing.T) {
 		"9 levels":      {"*.*.*.*.*.*.*.*.*"},
 		"129 bytes":     {strings.Repeat("a", 129)},
 	})
-	if zero := (event.Pattern{}); zero.Depth() != 0 || zero.Matches("a") || zero.Matches("") {
-		t.Error("zero Pattern: got one with levels, want an empty one")
-	}
+	zero := (event.Pattern{})
+	testkit.Check(t, zero.Depth() == 0 && !zero.Matches("a") && !zero.Matches(""), "zero Pattern: got one with levels, want an empty one")
 }
 
 func TestPatternMatches(t *testing.T) {
@@ -108,9 +107,8 @@ func TestTableLookup(t *testing.T) {
 		"":                          "",
 	} {
 		entry, ok := entries.Lookup(path)
-		if ok != (want != "") || entry.Pattern.String() != want || entry.Value != want {
-			t.Errorf("Lookup(%q) = %+v, %t, want %q", path, entry, ok, want)
-		}
+		testkit.Check(t, ok == (want != "") && entry.Pattern.String() == want && entry.Value == want,
+			"Lookup(%q) = %+v, %t, want %q", path, entry, ok, want)
 	}
 }
 
@@ -143,9 +141,8 @@ func TestTableKeepsItsEntries(t *testing.T) {
 	entries.Entries()[1].Value = 99
 	testkit.EqualSlices(t, entries.Entries(), want, "Entries()")
 	var zero event.Table[int]
-	if _, ok := zero.Nearest("a.b"); ok || len(zero.Entries()) != 0 {
-		t.Error("zero Table: got an entry, want none")
-	}
+	_, ok := zero.Nearest("a.b")
+	testkit.Check(t, !ok && len(zero.Entries()) == 0, "zero Table: got an entry, want none")
 }
 
 func TestNewTableReportsEveryFault(t *testing.T) {
@@ -181,17 +178,14 @@ func FuzzPattern(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if p.Compare(q) != -q.Compare(p) || (p.Compare(q) == 0) != (p == q) {
-			t.Errorf("%q.Compare(%q): got %d and %d, want opposites, 0 for equal patterns", p, q, p.Compare(q), q.Compare(p))
-		}
+		testkit.Check(t, p.Compare(q) == -q.Compare(p) && (p.Compare(q) == 0) == (p == q),
+			"%q.Compare(%q): got %d and %d, want opposites, 0 for equal patterns", p, q, p.Compare(q), q.Compare(p))
 		if event.ValidatePath(path) != nil || p == q {
 			return
 		}
 		both := testkit.Must(event.NewTable([]event.Entry[int]{{p, 1}, {q, 2}}))(t)
 		entry, ok := both.Lookup(path)
-		if ok != (p.Matches(path) || q.Matches(path)) {
-			t.Fatalf("Lookup(%q) in %q and %q: got %t, want %t", path, p, q, ok, !ok)
-		}
+		testkit.Require(t, ok == (p.Matches(path) || q.Matches(path)), "Lookup(%q) in %q and %q: got %t, want %t", path, p, q, ok, !ok)
 		if !ok {
 			return
 		}

@@ -120,9 +120,8 @@ func FuzzQuick(f *testing.F) {
 		if e.Status == event.StatusResolved && !mayResolve {
 			t.Error("hint: got false, want true for a resolved event")
 		}
-		if identified.ID != e.ID || identified.Derived != e.Derived || identified.Cost != e.Cost {
-			t.Errorf("identity: got %q, derived %t, cost %d, want %q, %t, %d", identified.ID, identified.Derived, identified.Cost, e.ID, e.Derived, e.Cost)
-		}
+		testkit.Check(t, identified.ID == e.ID && identified.Derived == e.Derived && identified.Cost == e.Cost,
+			"identity: got %q, derived %t, cost %d, want %q, %t, %d", identified.ID, identified.Derived, identified.Cost, e.ID, e.Derived, e.Cost)
 		if title != "" && title != e.Heading() {
 			t.Errorf("title: got %q, want %q", title, e.Heading())
 		}

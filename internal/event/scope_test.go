@@ -76,7 +76,6 @@ func TestScopesLookup(t *testing.T) {
 		}
 	}
 	var zero event.Scopes[int]
-	if _, ok := zero.Lookup("a.b"); ok || len(zero.Entries()) != 0 {
-		t.Error("zero Scopes: got an entry, want none")
-	}
+	_, ok := zero.Lookup("a.b")
+	testkit.Check(t, !ok && len(zero.Entries()) == 0, "zero Scopes: got an entry, want none")
 }

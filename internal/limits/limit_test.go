@@ -163,9 +163,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		limits, err := Parse(text)
 		if err != nil {
-			if limits != nil || err.Error() == "" {
-				t.Fatalf("%q: %v with fault %q", text, limits, err)
-			}
+			testkit.Require(t, limits == nil && err.Error() != "", "%q: %v with fault %q", text, limits, err)
 			return
 		}
 		for _, limit := range limits {
@@ -177,9 +175,7 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		again, err := Parse(limits.String())
-		if err != nil || !reflect.DeepEqual(again, limits) {
-			t.Fatalf("%q is written as %q, which reads as %v, %v", text, limits, again, err)
-		}
+		testkit.Require(t, err == nil && reflect.DeepEqual(again, limits), "%q is written as %q, which reads as %v, %v", text, limits, again, err)
 	})
 }
 
@@ -192,22 +188,18 @@ func FuzzParseRules(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		rules, faults := ParseRules(text)
-		if len(rules)+len(faults) != strings.Count(text, ",")+1 {
-			t.Fatalf("%q: %d rules and %d faults", text, len(rules), len(faults))
-		}
+		testkit.Require(t, len(rules)+len(faults) == strings.Count(text, ",")+1, "%q: %d rules and %d faults", text, len(rules), len(faults))
 		if len(faults) > 0 {
 			return
 		}
-		if _, err := NewTree(Plan{Rules: rules}); err != nil {
-			t.Fatalf("%q: %v", text, err)
-		}
+		_, err := NewTree(Plan{Rules: rules})
+		testkit.Require(t, err == nil, "%q: %v", text, err)
 		var written []string
 		for _, rule := range rules {
 			written = append(written, rule.Pattern.String()+"="+rule.Limits.String())
 		}
 		again, faults := ParseRules(strings.Join(written, ","))
-		if len(faults) > 0 || !reflect.DeepEqual(again, rules) {
-			t.Fatalf("%q is written as %q, which reads as %v, %v", text, written, again, faults)
-		}
+		testkit.Require(t, len(faults) == 0 && reflect.DeepEqual(again, rules),
+			"%q is written as %q, which reads as %v, %v", text, written, again, faults)
 	})
 }

@@ -44,9 +44,7 @@ func (k *liveKit) entry(text string) LiveEntry {
 func (k *liveKit) want(category string, entries []LiveEntry, inForce, shadow string) {
 	k.t.Helper()
 	rules := testkit.Must(k.Ruleset(3, k.revision, entries))(k.t)
-	if rules.Position != (Position{3, k.revision}) {
-		k.t.Errorf("position: got %s, want generation 3, revision %d", rules.Position, k.revision)
-	}
+	testkit.Check(k.t, rules.Position == (Position{3, k.revision}), "position: got %s, want generation 3, revision %d", rules.Position, k.revision)
 	testkit.Equal(k.t, limitsOnPath(rules.Tree, category), inForce, "limits in force on the path to %s", category)
 	testkit.Equal(k.t, limitsOnPath(rules.Shadow, category), shadow, "limits of the shadow on the path to %s", category)
 }
@@ -66,9 +64,7 @@ func limitsOnPath(tree *Tree, category string) string {
 func (k *liveKit) wantLogged(lines int, parts ...string) {
 	k.t.Helper()
 	logged := k.log.Lines("")
-	if len(logged) != lines {
-		k.t.Fatalf("logged %q, want %d lines", logged, lines)
-	}
+	testkit.Require(k.t, len(logged) == lines, "logged %q, want %d lines", logged, lines)
 	testkit.Contains(k.t, "last line of the log", strings.Join(logged[max(0, lines-1):], ""), parts...)
 }
 

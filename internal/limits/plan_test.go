@@ -50,9 +50,7 @@ func TestParseGuarantees(t *testing.T) {
 	t.Parallel()
 	guarantees, faults := ParseGuarantees("security=20, payments.refunds = 5")
 	want := []Guarantee{{Path: "security", Slots: 20}, {Path: "payments.refunds", Slots: 5}}
-	if len(faults) > 0 || !slices.Equal(guarantees, want) {
-		t.Errorf("guarantees %v, %v, want %v", guarantees, faults, want)
-	}
+	testkit.Check(t, len(faults) == 0 && slices.Equal(guarantees, want), "guarantees %v, %v, want %v", guarantees, faults, want)
 }
 
 func TestParseGuaranteesFaults(t *testing.T) {
