@@ -89,9 +89,7 @@ func TestAnnotatedMentions(t *testing.T) {
 		t.Helper()
 		a, sent := annotated(t, l, err)
 		receipt, failure := a.Send(t.Context(), Delivery{Event: event.Event{ID: id, Category: "security"}})
-		if !errors.Is(failure, err) || receipt != "receipt" {
-			t.Errorf("got receipt %q and %v, want %v", receipt, failure, err)
-		}
+		testkit.Check(t, errors.Is(failure, err) && receipt == "receipt", "got receipt %q and %v, want %v", receipt, failure, err)
 		return *sent
 	}
 	l := new(fakeLimits)

@@ -49,9 +49,8 @@ func TestReceiptOfFolds(t *testing.T) {
 	e.Status, e.Key = "", "disk"
 	receipt := NewReceipt(e, "#ops", "C0000001", "1767322800.000100", time.Now())
 	counted := OpenedBy(Delivery{Event: e, Opened: receipt, Seen: Seen{Times: 2}})
-	if !counted.Repliable() || counted.Event().Status != "" || counted.Event().Title != e.Title {
-		t.Errorf("got %+v, want the message of the event", counted)
-	}
+	testkit.Check(t, counted.Repliable() && counted.Event().Status == "" && counted.Event().Title == e.Title,
+		"got %+v, want the message of the event", counted)
 }
 
 // The receipt of a message without an address keeps the event and its time.
@@ -83,9 +82,7 @@ func TestReceiptIsBounded(t *testing.T) {
 		}
 		e.ID, e.Category = strings.Repeat("i", 64), strings.Repeat("c", 128)
 		got := NewReceipt(e, "#"+strings.Repeat("d", 79), "C0000001", "1767322800.000100", time.Now())
-		if len(got) > maxReceipt || !utf8.ValidString(got) {
-			t.Errorf("%q: got %d bytes, want %d at most: %s", text, len(got), maxReceipt, got)
-		}
+		testkit.Check(t, len(got) <= maxReceipt && utf8.ValidString(got), "%q: got %d bytes, want %d at most: %s", text, len(got), maxReceipt, got)
 		r := reopened(got)
 		if !r.Repliable() || r.ID != e.ID || r.Category != e.Category || !r.Time.Equal(e.Time) || r.Severity != e.Severity ||
 			!strings.HasPrefix(r.Title, "t") || !strings.HasPrefix(r.Text, "x") || r.Link != "" {
@@ -109,9 +106,8 @@ func FuzzReceipt(f *testing.F) {
 		e.Title, e.Text, e.Link = title, body, body
 		e.Fields = []event.Field{{Name: title, Value: body}, {Name: body, Value: title}}
 		got := NewReceipt(e, destination, "C0000001", "1767322800.000100", time.Now())
-		if len(got) > maxReceipt || !json.Valid([]byte(got)) || !reopened(got).Repliable() {
-			t.Errorf("got %d bytes, want %d at most, of JSON: %s", len(got), maxReceipt, got)
-		}
+		testkit.Check(t, len(got) <= maxReceipt && json.Valid([]byte(got)) && reopened(got).Repliable(),
+			"got %d bytes, want %d at most, of JSON: %s", len(got), maxReceipt, got)
 	})
 }
 

@@ -41,9 +41,8 @@ func send(ctx context.Context, s sink.Sink, e event.Event) error {
 func wantFailure(t *testing.T, what string, err error, class sink.Class, cause error) {
 	t.Helper()
 	failure, known := errors.AsType[*sink.Error](err)
-	if !known || failure.Class != class || failure.Channel != "console" || !errors.Is(failure, cause) {
-		t.Errorf("%s: got %v, want %s of the console because of %v", what, err, class, cause)
-	}
+	testkit.Check(t, known && failure.Class == class && failure.Channel == "console" && errors.Is(failure, cause),
+		"%s: got %v, want %s of the console because of %v", what, err, class, cause)
 }
 
 func newTestPrinted(w io.Writer, colour bool) *Console {
@@ -120,9 +119,8 @@ func TestSummary(t *testing.T) {
 		if colour {
 			want = "\x1b[2m03:04:05\x1b[0m \x1b[35mSUMMARY \x1b[0m \x1b[36mconsole\x1b[0m 12 notifications "
 		}
-		if !strings.HasPrefix(got, want) || strings.Count(got, "\n") != 1 || strings.Contains(got, "\x1b[31m") {
-			t.Errorf("colour %t: got %q, want %q first", colour, got, want)
-		}
+		testkit.Check(t, strings.HasPrefix(got, want) && strings.Count(got, "\n") == 1 && !strings.Contains(got, "\x1b[31m"),
+			"colour %t: got %q, want %q first", colour, got, want)
 	}
 	wantFailure(t, "summary", New(Options{Writer: brokenWriter{0}}).SendSummary(t.Context(), digest), sink.Transient, errBroken)
 }

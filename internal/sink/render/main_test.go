@@ -1,6 +1,7 @@
 package render
 
 import (
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"strings"
 	"testing"
 
@@ -22,9 +23,8 @@ func FuzzReceipt(f *testing.F) {
 		for _, rewrite := range []bool{false, true} {
 			v := NewView(d, sink.OpenedBy(d))
 			v.Rewrite = rewrite
-			if _, err := (*Template)(nil).Event(v); err != nil {
-				t.Errorf("%q: %v", text, err)
-			}
+			_, err := (*Template)(nil).Event(v)
+			testkit.Check(t, err == nil, "%q: %v", text, err)
 		}
 	})
 }

@@ -47,9 +47,7 @@ func TestPreview(t *testing.T) {
 │ ┗                                                                            │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 `
-	if got != want[1:] {
-		t.Errorf("got\n%s\nwant%s", got, want)
-	}
+	testkit.Check(t, got == want[1:], "got\n%s\nwant%s", got, want)
 	if !strings.HasPrefix(string(message), "{\n  \"text\": \"[FIRING ERROR] Refunds &lt;stuck&gt; &amp; late, ") ||
 		!strings.Contains(string(message), `"text": "<!here> <!subteam^S0123ABCD>",`) {
 		t.Errorf("got %s, want the escaped headline and the mention", message)
@@ -66,9 +64,8 @@ func TestPreviewOfAFailure(t *testing.T) {
 	t.Parallel()
 	broken := testkit.Must(parseTemplate("template", `{"text": 1}`))(t)
 	message, picture, err := Preview(broken, UsualView().Delivery)
-	if err == nil || !json.Valid(message) || !strings.Contains(picture, "Refunds wait") {
-		t.Errorf("got %s, %s and %v, want the default message and an error", message, picture, err)
-	}
+	testkit.Check(t, err != nil && json.Valid(message) && strings.Contains(picture, "Refunds wait"),
+		"got %s, %s and %v, want the default message and an error", message, picture, err)
 }
 
 func TestPicture(t *testing.T) {
@@ -104,9 +101,8 @@ func TestPictureOfEverySample(t *testing.T) {
 		l := testkit.Must((*Template)(nil).render(trial.view))(t)
 		for line := range strings.Lines(l.picture()) {
 			line = strings.TrimSuffix(line, "\n")
-			if columns(line) != pictureWidth || !utf8.ValidString(line) {
-				t.Fatalf("%s: got %d columns, want %d: %q", trial.name, columns(line), pictureWidth, line)
-			}
+			testkit.Require(t, columns(line) == pictureWidth && utf8.ValidString(line),
+				"%s: got %d columns, want %d: %q", trial.name, columns(line), pictureWidth, line)
 		}
 	}
 }

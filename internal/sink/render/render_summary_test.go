@@ -142,14 +142,11 @@ func TestRenderSummaryOfAnything(t *testing.T) {
 			s.Changes = append(s.Changes, summary.Change{At: s.First, Limit: text, Value: "token:10000000/8784h;burst=10000000", By: text})
 		}
 		l, err := summaryTemplate().execute(newSummaryContent(s), "")
-		if err != nil {
-			t.Errorf("%.20q: got %v, want no error", text, err)
-		}
+		testkit.Check(t, err == nil, "%.20q: got %v, want no error", text, err)
 		m := renderSummary(s)
 		checkEscaped(t, m.Text, 4000)
-		if got := len(m.Attachments); got != 1 {
-			t.Fatalf("%.20q: got %d attachments, want 1", text, got)
-		}
+		got := len(m.Attachments)
+		testkit.Require(t, got == 1, "%.20q: got %d attachments, want 1", text, got)
 		testkit.AtMost(t, len(l.Attachments[0].Blocks), 50, "%.20q: blocks", text)
 		found := false
 		for _, object := range m.allTexts() {

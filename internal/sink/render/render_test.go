@@ -211,12 +211,10 @@ func checkEscaped(t *testing.T, text string, limit int) {
 	t.Helper()
 	testkit.Equal(t, utf8.ValidString(text), true, "%q is valid UTF-8", text)
 	testkit.AtMost(t, len(utf16.Encode([]rune(text))), limit, "characters of %.100q", text)
-	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }) {
-		t.Errorf("got %q, want no control characters", text)
-	}
-	if strings.ContainsAny(text, "<>") || strings.Contains(bareAmp.ReplaceAllString(text, ""), "&") {
-		t.Errorf("got %q, want escaped text", text)
-	}
+	testkit.Check(t, !strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }),
+		"got %q, want no control characters", text)
+	testkit.Check(t, !strings.ContainsAny(text, "<>") && !strings.Contains(bareAmp.ReplaceAllString(text, ""), "&"),
+		"got %q, want escaped text", text)
 }
 
 func FuzzRender(f *testing.F) {

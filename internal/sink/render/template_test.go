@@ -74,13 +74,10 @@ func TestParseTemplateFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			parsed, err := Parse(testkit.Text(t, filepath.Join("testdata", "templates", name+".tmpl")))
-			if err == nil || parsed != nil {
-				t.Fatalf("got %v, want a fault and no template", err)
-			}
+			testkit.Require(t, err != nil && parsed == nil, "got %v, want a fault and no template", err)
 			testkit.Contains(t, "error", err.Error(), wants...)
-			if strings.ContainsAny(err.Error(), "\n\x1b") || len(err.Error()) > 400 {
-				t.Errorf("got %q, want one line of 400 bytes at most", err)
-			}
+			testkit.Check(t, !strings.ContainsAny(err.Error(), "\n\x1b") && len(err.Error()) <= 400,
+				"got %q, want one line of 400 bytes at most", err)
 		})
 	}
 }
@@ -127,9 +124,8 @@ func TestTemplateEscapes(t *testing.T) {
 	}
 	// A function of the language turns markup into text.
 	parsed := testkit.Must(parseTemplate("template", `{"text": "{{print (link .Link "Open")}}"}`))(t)
-	if m, err := parsed.render(UsualView()); err != nil || m.Text != "&lt;https://example.org/refunds|Open&gt;" {
-		t.Errorf("got %q and %v, want the escaped markup", m.Text, err)
-	}
+	m, err := parsed.render(UsualView())
+	testkit.Check(t, err == nil && m.Text == "&lt;https://example.org/refunds|Open&gt;", "got %q and %v, want the escaped markup", m.Text, err)
 }
 
 // The texts of an event do not change the shape of a message whose template puts them between quotes.
@@ -146,9 +142,7 @@ func FuzzTemplate(f *testing.F) {
 		e := event.Event{ID: "e", Title: title, Source: source, Fields: []event.Field{{Name: title}, {Name: source}}}
 		m := testkit.Must(parsed.render(View{Delivery: sink.Delivery{Event: e}}))(t)
 		texts := m.allTexts()
-		if len(m.Blocks) != 2 || len(m.Attachments) != 0 || len(texts) != 2 {
-			t.Fatalf("got %+v, want two blocks with one text each", m)
-		}
+		testkit.Require(t, len(m.Blocks) == 2 && len(m.Attachments) == 0 && len(texts) == 2, "got %+v, want two blocks with one text each", m)
 		checkEscaped(t, m.Text, textLimit)
 		for _, text := range texts {
 			checkEscaped(t, text.Text, sectionLimit)

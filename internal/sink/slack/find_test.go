@@ -48,9 +48,7 @@ func lost(t *testing.T, s sink.Sink, server *slacktest.Server, d sink.Delivery, 
 func wantPresence(t *testing.T, s sink.Finder, d sink.Doubt, want sink.Presence) sink.Finding {
 	t.Helper()
 	found := testkit.Must(s.Find(t.Context(), d))(t)
-	if found.Presence != want || (found.Reason != "") != (want == sink.Unsearchable) {
-		t.Errorf("got %+v, want %d", found, want)
-	}
+	testkit.Check(t, found.Presence == want && (found.Reason != "") == (want == sink.Unsearchable), "got %+v, want %d", found, want)
 	return found
 }
 

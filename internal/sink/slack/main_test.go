@@ -117,9 +117,7 @@ func send(ctx context.Context, s sink.Sink, e event.Event) error {
 func fire(t *testing.T, s sink.Sink) string {
 	t.Helper()
 	receipt := testkit.Must(s.Send(t.Context(), sink.Delivery{Event: fired}))(t)
-	if receipt == "" || len(receipt) > 2<<10 {
-		t.Fatalf("got the receipt %q, want one of %d bytes at most", receipt, 2<<10)
-	}
+	testkit.Require(t, receipt != "" && len(receipt) <= 2<<10, "got the receipt %q, want one of %d bytes at most", receipt, 2<<10)
 	return receipt
 }
 
@@ -129,9 +127,7 @@ func resolved(receipt string) sink.Delivery { return sink.Delivery{Event: ended,
 func failureOf(t *testing.T, err error) *sink.Error {
 	t.Helper()
 	failure, known := errors.AsType[*sink.Error](err)
-	if !known {
-		t.Fatalf("got %v, want an *sink.Error", err)
-	}
+	testkit.Require(t, known, "got %v, want an *sink.Error", err)
 	return failure
 }
 

@@ -142,9 +142,7 @@ func TestHandleLookUpBlocksBriefly(t *testing.T) {
 	o.Timeout, o.Mentions = 50*time.Millisecond, mentioned(t, "security", "oncall")
 	o.MentionFailed = func(handle string, err error) {
 		failed.Add(1)
-		if handle != "oncall" || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %s: %v, want the timeout of oncall", handle, err)
-		}
+		testkit.Check(t, handle == "oncall" && errors.Is(err, context.DeadlineExceeded), "got %s: %v, want the timeout of oncall", handle, err)
 	}
 	s := newTestSlack(t, o)
 	testkit.AtOnce(20, func(int) {
@@ -182,8 +180,7 @@ func TestOddUserGroups(t *testing.T) {
 		failed := 0
 		o := alwaysAnswered(t, map[string]string{"usergroups.list": answer})
 		o.Mentions, o.MentionFailed = mentioned(t, "a", "oncall"), func(string, error) { failed++ }
-		if got := newTestSlack(t, o).Mention(event.Event{Category: "a"}); got != want || (failed == 0) != (want != "") {
-			t.Errorf("%s: got %q, %d failures, want %q", answer, got, failed, want)
-		}
+		got := newTestSlack(t, o).Mention(event.Event{Category: "a"})
+		testkit.Check(t, got == want && (failed == 0) == (want != ""), "%s: got %q, %d failures, want %q", answer, got, failed, want)
 	}
 }

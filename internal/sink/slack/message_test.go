@@ -37,9 +37,7 @@ func newWire(t *testing.T) (token, webhook Options, requests <-chan wire) {
 		} else {
 			request.Members, err = formMembers(string(body))
 		}
-		if err != nil {
-			t.Errorf("%v in %s", err, body)
-		}
+		testkit.Check(t, err == nil, "%v in %s", err, body)
 		arrived <- request
 		_, _ = io.WriteString(w, `{"ok":true,"channel":"C0000001","ts":"1.000001"}`)
 	})

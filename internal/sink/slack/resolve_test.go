@@ -30,20 +30,16 @@ func TestResolved(t *testing.T) {
 		testkit.Equal(t, s.Updatable(delivery.Opened), true, "%s: updatable", channel)
 		testkit.NoError(t, s.Update(t.Context(), delivery, delivery.Opened))
 		posts, updates := server.Accepted(), server.Updates()
-		if len(posts) != 2 || len(updates) != 1 {
-			t.Fatalf("%s: %d posts and %d updates, want 2 and 1", channel, len(posts), len(updates))
-		}
+		testkit.Require(t, len(posts) == 2 && len(updates) == 1, "%s: %d posts and %d updates, want 2 and 1", channel, len(posts), len(updates))
 		first, update, reply := posts[0], updates[0], posts[1]
 		testkit.Equal(t, update.Timestamp, first.Timestamp, "%s: the updated message", channel)
 		testkit.Equal(t, update.Channel, first.ChannelID, "%s: channel of the update", channel)
 		text := textOf(update.Message)
 		testkit.Contains(t, "update", text, "RESOLVED", "refunds fail", "all of them")
-		if update.Message.Attachments[0].Color == first.Message.Attachments[0].Color || strings.Contains(text, "<!here>") {
-			t.Errorf("%s: got the update %q, want another colour and no mention", channel, text)
-		}
-		if reply.Thread != first.Timestamp || reply.ChannelID != first.ChannelID || reply.Options.Has("reply_broadcast") {
-			t.Errorf("%s: replied in thread %q of %s with %v, want %q of %s", channel, reply.Thread, reply.ChannelID, reply.Options, first.Timestamp, first.ChannelID)
-		}
+		testkit.Check(t, update.Message.Attachments[0].Color != first.Message.Attachments[0].Color && !strings.Contains(text, "<!here>"),
+			"%s: got the update %q, want another colour and no mention", channel, text)
+		testkit.Check(t, reply.Thread == first.Timestamp && reply.ChannelID == first.ChannelID && !reply.Options.Has("reply_broadcast"),
+			"%s: replied in thread %q of %s with %v, want %q of %s", channel, reply.Thread, reply.ChannelID, reply.Options, first.Timestamp, first.ChannelID)
 		testkit.Contains(t, "reply", textOf(reply.Message), "RESOLVED", "refunds work", "5m")
 		testkit.EqualSlices(t, observed.results, []sink.Class{sink.OK, sink.OK, sink.OK}, "%s: observed", channel)
 	}
@@ -143,7 +139,7 @@ func TestLostChannel(t *testing.T) {
 }
 
 // The template knows whether the message is a reply, a message of its own or an update.
-func TestResolvedTellsTheTemplate(t *testing.T) {
+func TestTemplateOfResolvedEvents(t *testing.T) {
 	t.Parallel()
 	server := slacktest.New(t)
 	o := byToken(server)
@@ -186,13 +182,10 @@ func TestResolvedWithoutAFirstMessage(t *testing.T) {
 		before := len(server.Accepted())
 		testkit.Must(test.sink.Send(t.Context(), resolved(test.receipt)))(t)
 		posts := server.Accepted()[before:]
-		if len(posts) != 1 || posts[0].Options.Has("thread_ts") {
-			t.Fatalf("%s: posted %+v, want one message of its own", test.name, posts)
-		}
+		testkit.Require(t, len(posts) == 1 && !posts[0].Options.Has("thread_ts"), "%s: posted %+v, want one message of its own", test.name, posts)
 		text := textOf(posts[0].Message)
-		if !strings.Contains(text, "RESOLVED") || strings.Contains(text, "5m") != test.duration {
-			t.Errorf("%s: posted %q, want a duration: %t", test.name, text, test.duration)
-		}
+		testkit.Check(t, strings.Contains(text, "RESOLVED") && strings.Contains(text, "5m") == test.duration,
+			"%s: posted %q, want a duration: %t", test.name, text, test.duration)
 		testkit.Equal(t, test.sink.Destination(resolved(test.receipt)), test.sink.o.route(""), "%s: goes to", test.name)
 	}
 	testkit.Equal(t, server.Calls("chat.update"), 0, "updates")
@@ -220,9 +213,8 @@ func TestUpdate(t *testing.T) {
 
 	testkit.NoError(t, s.Update(t.Context(), d, second))
 	posts, updates := server.Accepted(), server.Updates()
-	if len(posts) != 2 || len(updates) != 1 || updates[0].Timestamp != posts[1].Timestamp {
-		t.Fatalf("got %d posts and updates %+v, want 2 and one of the second message", len(posts), updates)
-	}
+	testkit.Require(t, len(posts) == 2 && len(updates) == 1 && updates[0].Timestamp == posts[1].Timestamp,
+		"got %d posts and updates %+v, want 2 and one of the second message", len(posts), updates)
 	testkit.Contains(t, "update", textOf(updates[0].Message), "RESOLVED")
 
 	for _, test := range []struct {

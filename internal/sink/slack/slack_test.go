@@ -183,9 +183,7 @@ func TestSendSummary(t *testing.T) {
 	}
 	server.Script(slacktest.RateLimited(9 * time.Second))
 	failure := failureOf(t, s.SendSummary(t.Context(), digest))
-	if failure.Class != sink.RateLimited || failure.Channel != "C0000002" || failure.RetryAfter != 9*time.Second {
-		t.Errorf("got %v", failure)
-	}
+	testkit.Check(t, failure.Class == sink.RateLimited && failure.Channel == "C0000002" && failure.RetryAfter == 9*time.Second, "got %v", failure)
 	testkit.EqualSlices(t, observed.results, []sink.Class{sink.OK, sink.RateLimited}, "observed")
 }
 
