@@ -46,9 +46,8 @@ func TestDigestOfEachInterval(t *testing.T) {
 			d.clock.Advance(15 * time.Second)
 		}
 		want := []time.Duration{30 * time.Minute, 60*time.Minute + 15*time.Second, 90*time.Minute + 30*time.Second}
-		if !slices.Equal(claims, want) || !slices.Equal(since, want[:2]) {
-			t.Errorf("digests after %v, want %v; each since the one before: %v", claims, want, since)
-		}
+		testkit.Check(t, slices.Equal(claims, want) && slices.Equal(since, want[:2]),
+			"digests after %v, want %v; each since the one before: %v", claims, want, since)
 		d.clock.Advance(time.Minute)
 		testkit.Equal(t, sent+d.wantClaim("#a").Dropped, total, "drops of all digests")
 	})
@@ -96,9 +95,8 @@ func TestClaimLapses(t *testing.T) {
 		d.drop(path("a", 10), path("c", 2))
 		d.clock.Advance(time.Minute)
 		second := d.wantDrops(16, 4)
-		if counts(second) != "a 13, c 2, b 1" || !second.First.Equal(testkit.Start) {
-			t.Errorf("the next one: %+v, want the first time and counts of both", second)
-		}
+		testkit.Check(t, counts(second) == "a 13, c 2, b 1" && second.First.Equal(testkit.Start),
+			"the next one: %+v, want the first time and counts of both", second)
 		d.end(first, done) // too late: the counts are in the second digest
 		d.end(second, done)
 		d.clock.Advance(time.Hour)
@@ -149,9 +147,8 @@ func TestFailedDigest(t *testing.T) {
 		d.clock.Advance(time.Microsecond)
 		d.wantDue("#a")
 		again := d.wantClaim("#a")
-		if again.Failures != 1 || again.Dropped != 12 || again.MoreAtLeast || again.Doubtful != 0 || counts(again) != counts(digest) {
-			t.Errorf("claimed again: %+v, want what was claimed before: %+v", again, digest)
-		}
+		testkit.Check(t, again.Failures == 1 && again.Dropped == 12 && !again.MoreAtLeast && again.Doubtful == 0 && counts(again) == counts(digest),
+			"claimed again: %+v, want what was claimed before: %+v", again, digest)
 		resting := DigestEnd{State: DigestFailed, Again: time.Hour}
 		d.end(again, resting)
 		d.report("two", false, dropped("#a", Path{Path: "a", Dropped: 5, Title: "new", Reasons: []Reason{{Level: "category", Dropped: 5}}}, path("c.d", 1)))
@@ -160,9 +157,8 @@ func TestFailedDigest(t *testing.T) {
 		d.clock.Advance(10 * time.Minute)
 		both := d.wantClaim("#a")
 		want := Path{Path: "a", Dropped: 8, Title: "new", Reasons: []Reason{{Level: "category", Dropped: 5}, {Level: "global", Dropped: 3}}}
-		if both.Failures != 1 || both.Dropped != 18 || counts(both) != "b 9, a 8, c.d 1" || !reflect.DeepEqual(both.Paths[1], want) {
-			t.Errorf("got %+v, want the counts of both as one digest", both)
-		}
+		testkit.Check(t, both.Failures == 1 && both.Dropped == 18 && counts(both) == "b 9, a 8, c.d 1" && reflect.DeepEqual(both.Paths[1], want),
+			"got %+v, want the counts of both as one digest", both)
 		d.end(both, done)
 		d.clock.Advance(time.Hour)
 		d.wantDue()
@@ -178,9 +174,7 @@ func TestClaimIsRepeated(t *testing.T) {
 		d.drop(path("a", 7))
 		d.clock.Advance(lease) // has ended, but the same claim knows that nothing was posted
 		second, doubt := d.claimAs("#a", "one")
-		if !reflect.DeepEqual(first, second) || first == nil || doubt {
-			t.Errorf("got %+v, and again %+v, want one digest twice", first, second)
-		}
+		testkit.Check(t, reflect.DeepEqual(first, second) && first != nil && !doubt, "got %+v, and again %+v, want one digest twice", first, second)
 		d.clock.Advance(lease - time.Microsecond) // a new lease
 		d.wantNone("#a")
 		d.end(*second, done)
@@ -217,9 +211,8 @@ func TestAtLeast(t *testing.T) {
 				d.report("two", false, dropped("#a", path("a", 1)), dropped("#b", path("b", 1)))
 				d.clock.Advance(interval)
 				for _, channel := range []string{"#a", "#b"} {
-					if next := d.wantClaim(channel); next.AtLeast {
-						t.Errorf("got %+v, want exact counts of later drops", next)
-					}
+					next := d.wantClaim(channel)
+					testkit.Check(t, !next.AtLeast, "got %+v, want exact counts of later drops", next)
 				}
 			})
 		})
@@ -273,9 +266,8 @@ func TestEachChangeInOneDigest(t *testing.T) {
 		}
 		want := func(digest Digest, from, before uint64) {
 			t.Helper()
-			if digest.FromRevision != from || digest.BeforeRevision != before {
-				t.Errorf("revisions: got %d to before %d, want %d to before %d", digest.FromRevision, digest.BeforeRevision, from, before)
-			}
+			testkit.Check(t, digest.FromRevision == from && digest.BeforeRevision == before,
+				"revisions: got %d to before %d, want %d to before %d", digest.FromRevision, digest.BeforeRevision, from, before)
 		}
 		first := next(1, 0, time.Hour)
 		want(first, 0, 1) // the bucket is empty
@@ -283,9 +275,8 @@ func TestEachChangeInOneDigest(t *testing.T) {
 		second := next(1, 3, time.Hour)
 		want(second, 1, 4)
 		d.known.Revision = 5
-		if repeated, _ := d.claimAs("#a", second.Claim); repeated == nil || repeated.BeforeRevision != 4 {
-			t.Errorf("the same claim again: got %+v, want the same revisions", repeated)
-		}
+		repeated, _ := d.claimAs("#a", second.Claim)
+		testkit.Check(t, repeated != nil && repeated.BeforeRevision == 4, "the same claim again: got %+v, want the same revisions", repeated)
 		d.end(second, failed)
 		third := next(1, 5, time.Hour)
 		want(third, 1, 6) // with the changes of the digest that was not posted

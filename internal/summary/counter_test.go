@@ -75,16 +75,11 @@ func TestCounterRoom(t *testing.T) {
 		t.Fatalf("%d channels, %d drops, want one and %d", len(drops), drops[0].Total(), junk+6)
 	}
 	payments, security := drops[0].Groups[0], drops[0].Groups[1]
-	if len(payments.Paths) != maxPaths || payments.More != junk-maxPaths+1 {
-		t.Errorf("%d paths and %d more drops of payments, want %d and %d",
-			len(payments.Paths), payments.More, maxPaths, junk-maxPaths+1)
-	}
-	if !slices.ContainsFunc(payments.Paths, func(p Path) bool { return p.Path == "payments.real" && p.Dropped == 5 }) {
-		t.Errorf("got %+v, want the largest path among them", payments.Paths)
-	}
-	if len(security.Paths) != 1 || security.Paths[0].Dropped != 1 {
-		t.Errorf("security: got %+v, want one path with one drop", security)
-	}
+	testkit.Check(t, len(payments.Paths) == maxPaths && payments.More == junk-maxPaths+1,
+		"%d paths and %d more drops of payments, want %d and %d", len(payments.Paths), payments.More, maxPaths, junk-maxPaths+1)
+	testkit.Check(t, slices.ContainsFunc(payments.Paths, func(p Path) bool { return p.Path == "payments.real" && p.Dropped == 5 }),
+		"got %+v, want the largest path among them", payments.Paths)
+	testkit.Check(t, len(security.Paths) == 1 && security.Paths[0].Dropped == 1, "security: got %+v, want one path with one drop", security)
 }
 
 func TestCounterBounds(t *testing.T) {
@@ -97,9 +92,8 @@ func TestCounterBounds(t *testing.T) {
 		c.Add([]Drop{{Category: fmt.Sprint("c", i), N: 1}, {Category: "x", N: 1}})
 	}
 	drops := takeCounts(c)[0]
-	if len(drops.Groups) != maxGroups || drops.More != 11 {
-		t.Errorf("%d first levels, %d drops beside them, want %d and 11", len(drops.Groups), drops.More, maxGroups)
-	}
+	testkit.Check(t, len(drops.Groups) == maxGroups && drops.More == 11,
+		"%d first levels, %d drops beside them, want %d and 11", len(drops.Groups), drops.More, maxGroups)
 	testkit.Equal(t, drops.Total(), int64(2*maxLevels+2*(maxGroups+10)), "drops")
 	testkit.Equal(t, len(drops.Groups[len(drops.Groups)-1].Paths[0].Reasons), maxLevels, "levels")
 }
@@ -121,15 +115,12 @@ func TestParts(t *testing.T) {
 		for _, group := range part.Groups {
 			paths += len(group.Paths)
 		}
-		if paths > 6 || part.Channel != whole.Channel || !part.First.Equal(whole.First) || !part.Last.Equal(whole.Last) {
-			t.Errorf("got the part %+v, want 6 paths at most, and the channel and times of the whole", part)
-		}
+		testkit.Check(t, paths <= 6 && part.Channel == whole.Channel && part.First.Equal(whole.First) && part.Last.Equal(whole.Last),
+			"got the part %+v, want 6 paths at most, and the channel and times of the whole", part)
 		total += part.Total()
 		groups = append(groups, part.Groups...)
 	}
-	if total != whole.Total() || !reflect.DeepEqual(groups, whole.Groups) {
-		t.Errorf("the parts have %d drops, want %d", total, whole.Total())
-	}
+	testkit.Check(t, total == whole.Total() && reflect.DeepEqual(groups, whole.Groups), "the parts have %d drops, want %d", total, whole.Total())
 }
 
 func TestNoCounter(t *testing.T) {

@@ -27,9 +27,8 @@ func TestWhatIsNotShown(t *testing.T) {
 	} {
 		d := Digest{Dropped: test.dropped, Unpaired: 2, Paths: shown}
 		d.countOthers(test.named)
-		if d.MorePaths != test.morePaths || d.MoreDropped != test.moreDropped {
-			t.Errorf("%s: %d more paths with %d drops, want %d with %d", name, d.MorePaths, d.MoreDropped, test.morePaths, test.moreDropped)
-		}
+		testkit.Check(t, d.MorePaths == test.morePaths && d.MoreDropped == test.moreDropped,
+			"%s: %d more paths with %d drops, want %d with %d", name, d.MorePaths, d.MoreDropped, test.morePaths, test.moreDropped)
 	}
 }
 

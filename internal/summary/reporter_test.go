@@ -36,7 +36,7 @@ func after(d time.Duration) {
 	synctest.Wait()
 }
 
-func TestDropsAreToldEachSecond(t *testing.T) {
+func TestDropsAreReportedEachSecond(t *testing.T) {
 	testReporter(t, func(b *bench) {
 		after(10*time.Second + 300*time.Millisecond)
 		testkit.Equal(b, len(b.store.received()), 0, "reports of nothing")
@@ -63,13 +63,12 @@ func TestDropsAreToldEachSecond(t *testing.T) {
 			`2.7s: 0 for "", dropping false`, // that was all
 			`11.5s: 16 for "#b", dropping true`,
 		}, "reports")
-		if opens := b.store.received()[0].Groups[0].Paths[0].Opens; !opens.Equal(begin.Add(time.Hour)) {
-			b.Errorf("the next slot opens at %v", opens)
-		}
+		opens := b.store.received()[0].Groups[0].Paths[0].Opens
+		testkit.Check(b, opens.Equal(begin.Add(time.Hour)), "the next slot opens at %v", opens)
 	})
 }
 
-func TestManyCategoriesAreToldInParts(t *testing.T) {
+func TestManyCategoriesAreReportedInParts(t *testing.T) {
 	testReporter(t, func(b *bench) {
 		var many []Drop
 		for i := range 3*reportSize + 1 {
@@ -82,9 +81,8 @@ func TestManyCategoriesAreToldInParts(t *testing.T) {
 		}
 		var last int64
 		for _, report := range b.store.received() {
-			if report.Number <= last || len(report.Groups) > reportSize || report.Channel != "#alerts" {
-				b.Errorf("report %d of %d categories for %s after %d", report.Number, len(report.Groups), report.Channel, last)
-			}
+			testkit.Check(b, report.Number > last && len(report.Groups) <= reportSize && report.Channel == "#alerts",
+				"report %d of %d categories for %s after %d", report.Number, len(report.Groups), report.Channel, last)
 			last = report.Number
 		}
 	})
@@ -116,24 +114,22 @@ func TestStoreIsUnavailable(t *testing.T) {
 				testkit.Equal(b, b.store.total("#a"), int64(total), "reported drops")
 				testkit.Equal(b, lastOf(b.store.received()).Dropping, false, "dropping, in the last report")
 				warned, back := b.log.Count("cannot prepare digests"), b.log.Count("preparing digests again")
-				if warned != back || warned < 20 || warned > 40 {
-					b.Errorf("the log says %d times that digests wait, and %d times that they go on", warned, back)
-				}
+				testkit.Check(b, warned == back && warned >= 20 && warned <= 40,
+					"the log says %d times that digests wait, and %d times that they go on", warned, back)
 			})
 		})
 	}
 }
 
-func TestLastDropsAreTold(t *testing.T) {
+func TestLastDropsAreReported(t *testing.T) {
 	testReporter(t, func(b *bench) {
 		b.Counter().Add(drops("a", 1))
 		after(100 * time.Millisecond)
 		b.Counter().Add(drops("a", 2))
 		begin := time.Now()
 		b.stop()
-		if took := time.Since(begin); took > 0 {
-			b.Errorf("stopping took %v", took)
-		}
+		took := time.Since(begin)
+		testkit.Check(b, took <= 0, "stopping took %v", took)
 		if last := lastOf(b.store.received()); b.store.total("#a") != 3 || last.Dropping {
 			b.Errorf("reported %d drops, want 3; and goes on to drop: %v", b.store.total("#a"), last.Dropping)
 		}
@@ -281,9 +277,8 @@ func TestDigestWaitsForEvents(t *testing.T) {
 				test.wait(b, true)
 				b.store.set(func() { b.store.due = []*Digest{due("#a", 0)} })
 				after(10 * time.Minute)
-				if b.store.called.Get("claim") != 0 || len(b.posts()) != 0 || b.moments > test.most {
-					b.Errorf("%d claims, %d posts, %d moments", b.store.called.Get("claim"), len(b.posts()), b.moments)
-				}
+				testkit.Check(b, b.store.called.Get("claim") == 0 && len(b.posts()) == 0 && b.moments <= test.most,
+					"%d claims, %d posts, %d moments", b.store.called.Get("claim"), len(b.posts()), b.moments)
 				test.wait(b, false)
 				after(longestPause + 2*lookEvery)
 				b.wantEnds(DigestEnd{State: DigestDone})
@@ -307,9 +302,7 @@ func TestClaimWithoutAnswer(t *testing.T) {
 	testReporter(t, func(b *bench) {
 		b.store.set(func() { b.store.down = true })
 		after(30 * time.Second)
-		if b.store.called.Get("claim") < 2 || len(b.posts()) != 0 {
-			b.Errorf("%d claims, %d posts", b.store.called.Get("claim"), len(b.posts()))
-		}
+		testkit.Check(b, b.store.called.Get("claim") >= 2 && len(b.posts()) == 0, "%d claims, %d posts", b.store.called.Get("claim"), len(b.posts()))
 		b.store.set(func() { b.store.down = false })
 		after(30 * time.Second)
 		b.wantEnds(DigestEnd{State: DigestDone})
@@ -355,9 +348,8 @@ func TestDoubt(t *testing.T) {
 				b.wantResults(test.results...)
 				testkit.Equal(b, len(b.posts()), 0, "posts")
 				b.set(func() {
-					if len(b.lookedAt) != 1 || b.lookedAt[0].Sub(claimed) > 5*lookEvery/4 {
-						b.Errorf("looked for digests claimed at %v, want one at about %v", b.lookedAt, claimed)
-					}
+					testkit.Check(b, len(b.lookedAt) == 1 && b.lookedAt[0].Sub(claimed) <= 5*lookEvery/4,
+						"looked for digests claimed at %v, want one at about %v", b.lookedAt, claimed)
 				})
 				if test.logged != "" {
 					b.log.WantCount(b, 1, test.logged)
@@ -401,9 +393,7 @@ func TestStuckPosts(t *testing.T) {
 		testkit.Equal(t, len(b.store.ends()), maxPosts+7, "ended posts")
 		after(lease)
 		ends := b.store.ends()[maxPosts+7:]
-		if len(ends) != 2 {
-			t.Fatalf("posts that hung: got %+v, want two", ends)
-		}
+		testkit.Require(t, len(ends) == 2, "posts that hung: got %+v, want two", ends)
 		for _, end := range ends {
 			if took := end.at.Sub(began); end.State != DigestDoubt || took < time.Minute || took >= lease {
 				t.Errorf("%s: got %+v after %v, want doubt between a minute and the lease", end.channel, end.DigestEnd, took)
@@ -419,9 +409,8 @@ func TestNoMorePostsThanThereIsRoomFor(t *testing.T) {
 			return context.Cause(ctx)
 		}, manyDue(2*maxPosts)...)
 		after(time.Minute)
-		if len(b.posts()) != maxPosts || b.store.called.Get("claim") != maxPosts {
-			t.Errorf("%d posts are under way after %d claims, want %d", len(b.posts()), b.store.called.Get("claim"), maxPosts)
-		}
+		testkit.Check(t, len(b.posts()) == maxPosts && b.store.called.Get("claim") == maxPosts,
+			"%d posts are under way after %d claims, want %d", len(b.posts()), b.store.called.Get("claim"), maxPosts)
 	})
 }
 
@@ -430,9 +419,7 @@ func TestEndIsInsistedOn(t *testing.T) {
 	testReporter(t, func(b *bench) {
 		b.store.set(func() { b.store.endFails = 30 })
 		after(40 * time.Second)
-		if len(b.store.ends()) != 1 || len(b.posts()) != 1 {
-			b.Errorf("%d posts, ended: %+v", len(b.posts()), b.store.ends())
-		}
+		testkit.Check(b, len(b.store.ends()) == 1 && len(b.posts()) == 1, "%d posts, ended: %+v", len(b.posts()), b.store.ends())
 		b.store.set(func() { b.store.endFails, b.store.due = 1000, []*Digest{due("#b", 0)} })
 		after(2 * lease)
 		b.log.WantCount(b, 1, "cannot record the end of a digest")
@@ -463,9 +450,8 @@ func TestStopWhilePosting(t *testing.T) {
 				after(2 * lookEvery)
 				begin := time.Now()
 				b.stop()
-				if took := time.Since(begin); took > StopPatience {
-					t.Errorf("stopping took %v, want %v at most", took, StopPatience)
-				}
+				took := time.Since(begin)
+				testkit.Check(t, took <= StopPatience, "stopping took %v, want %v at most", took, StopPatience)
 				b.wantEnds(test.want)
 			})
 		})
@@ -475,8 +461,7 @@ func TestStopWhilePosting(t *testing.T) {
 func TestLooksEachSecond(t *testing.T) {
 	testReporter(t, func(b *bench) {
 		after(100 * time.Second)
-		if looks := b.store.called.Get("look"); looks < 80 || looks > 125 {
-			b.Errorf("%d looks in 100 seconds", looks)
-		}
+		looks := b.store.called.Get("look")
+		testkit.Check(b, looks >= 80 && looks <= 125, "%d looks in 100 seconds", looks)
 	})
 }

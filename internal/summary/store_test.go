@@ -127,9 +127,8 @@ func (d *dropTest) wantClaim(channel string) Digest {
 func (d *dropTest) wantDrops(total, doubtful int64) Digest {
 	d.Helper()
 	digest := d.wantClaim("#a")
-	if digest.Dropped != total || digest.Doubtful != doubtful {
-		d.Errorf("digest %+v, want %d drops, %d of them in doubt", digest, total, doubtful)
-	}
+	testkit.Check(d, digest.Dropped == total && digest.Doubtful == doubtful,
+		"digest %+v, want %d drops, %d of them in doubt", digest, total, doubtful)
 	return digest
 }
 
@@ -184,9 +183,8 @@ func TestDropsAddUp(t *testing.T) {
 		d.clock.Advance(time.Minute)
 		d.wantDue("#a", "#b")
 		got := d.wantClaim("#a")
-		if until := got.Paths[0].Opens.Sub(testkit.Start); until < 24*time.Hour || until > 26*time.Hour {
-			t.Errorf("got a slot that opens after %v, want about a day", until)
-		}
+		until := got.Paths[0].Opens.Sub(testkit.Start)
+		testkit.Check(t, until >= 24*time.Hour && until <= 26*time.Hour, "got a slot that opens after %v, want about a day", until)
 		got.Paths[0].Opens = time.Time{}
 		want := Digest{
 			Channel: "#a", Claim: "claim1", Dropped: 22, Unpaired: 5, First: testkit.Start, Last: testkit.Start.Add(20 * time.Second), Rounds: []Rounds{{Instance: "one"}, {Instance: "two"}},
@@ -200,9 +198,8 @@ func TestDropsAddUp(t *testing.T) {
 		if other := d.wantClaim("#b"); other.Dropped != 1 || counts(other) != "errors 1" || !other.Paths[0].Opens.IsZero() {
 			t.Errorf("the other channel: got %+v, want one drop", other)
 		}
-		if keys := scripttest.WantExpiries(t, d.client); len(keys) < 3 {
-			t.Errorf("got the keys %q, want three at least", keys)
-		}
+		keys := scripttest.WantExpiries(t, d.client)
+		testkit.Check(t, len(keys) >= 3, "got the keys %q, want three at least", keys)
 	})
 }
 
@@ -216,9 +213,8 @@ func TestAgesOfDrops(t *testing.T) {
 		d.report("kept them longer", false, kept)
 		digest := d.wantClaim("#a")
 		first, last := testkit.Start.Sub(digest.First), testkit.Start.Sub(digest.Last)
-		if first.Round(time.Minute) != 20*time.Minute || last.Round(time.Minute) != 5*time.Minute {
-			t.Errorf("first %v ago, last %v ago, want 20m and 5m", first, last)
-		}
+		testkit.Check(t, first.Round(time.Minute) == 20*time.Minute && last.Round(time.Minute) == 5*time.Minute,
+			"first %v ago, last %v ago, want 20m and 5m", first, last)
 	})
 }
 
@@ -266,10 +262,8 @@ func TestRoomForPaths(t *testing.T) {
 			t.Errorf("the digest shows %q, want %q and %d in all", got, want, maxDigestPaths)
 		}
 		const morePaths = maxPaths + 2 - (maxDigestPaths - 1) // that are counted by name; one of those in the digest is the rest
-		if digest.Dropped != total || digest.MorePaths != morePaths || !digest.MoreAtLeast {
-			t.Errorf("%d drops of %d more paths, at least: %v; want %d of %d and others",
-				digest.Dropped, digest.MorePaths, digest.MoreAtLeast, total, morePaths)
-		}
+		testkit.Check(t, digest.Dropped == total && digest.MorePaths == morePaths && digest.MoreAtLeast,
+			"%d drops of %d more paths, at least: %v; want %d of %d and others", digest.Dropped, digest.MorePaths, digest.MoreAtLeast, total, morePaths)
 		testkit.Equal(t, d.client.HLen(d.Context(), d.runner.Key("drops:counts:#a")).Val(), 2, "fields are left, want the head and what is claimed")
 		testkit.Equal(t, d.client.ZCard(d.Context(), d.runner.Key("drops:top:#a")).Val(), 0, "first-level categories are left")
 	})
@@ -331,9 +325,8 @@ func TestClockOfDropsGoesBack(t *testing.T) {
 		goesBack()
 		d.wantDue("#a")
 		claimed := testkit.Must(d.ClaimDigest(d.Context(), "#a", "another", d.known))(d)
-		if !claimed.InDoubt || claimed.Age < time.Hour || claimed.Age > 2*time.Hour || claimed.Digest.Claim != digest.Claim {
-			t.Fatalf("claimed %+v, want the digest in doubt since about an hour", claimed)
-		}
+		testkit.Require(t, claimed.InDoubt && claimed.Age >= time.Hour && claimed.Age <= 2*time.Hour && claimed.Digest.Claim == digest.Claim,
+			"claimed %+v, want the digest in doubt since about an hour", claimed)
 		d.end(digest, done)
 
 		d.drop(path("a", 2))
