@@ -2,6 +2,7 @@
 package configs_test
 
 import (
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"io/fs"
 	"os"
 	"path"
@@ -37,7 +38,5 @@ func TestEveryFileIsRead(t *testing.T) {
 		used[patterns[i]] = true
 		return nil
 	})
-	if err != nil || len(used) != len(patterns) {
-		t.Errorf("used patterns = %v, %v, want each of %q", used, err, patterns)
-	}
+	testkit.Check(t, err == nil && len(used) == len(patterns), "used patterns = %v, %v, want each of %q", used, err, patterns)
 }

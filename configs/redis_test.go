@@ -108,9 +108,7 @@ func TestRedisUsers(t *testing.T) {
 	}
 	comment, _, _ := strings.Cut(testkit.Text(t, "redis/redis.conf"), "aclfile ")
 	for _, command := range slices.Concat(plain, selectCommands, []string{"+fcall", "+function|load"}) {
-		if !slices.Contains(strings.Fields(comment), command) {
-			t.Errorf("got no purpose of %s in the comment", command)
-		}
+		testkit.Check(t, slices.Contains(strings.Fields(comment), command), "got no purpose of %s in the comment", command)
 	}
 }
 

@@ -138,9 +138,7 @@ func TestArchitectureNamesWhatExists(t *testing.T) {
 			if name == ".golangci" {
 				name = ".golangci.yml"
 			}
-			if !exists(name) {
-				t.Errorf("architecture.md, line %d: %s does not exist", number+1, name)
-			}
+			testkit.Check(t, exists(name), "architecture.md, line %d: %s does not exist", number+1, name)
 			if folder == "" {
 				folder = name
 			}
@@ -176,9 +174,7 @@ func TestEachTestIsRun(t *testing.T) {
 	makefile := read(t, "Makefile")
 	variable := func(name string) string {
 		value := regexp.MustCompile(`(?m)^` + name + ` := (.+)$`).FindStringSubmatch(makefile)
-		if value == nil {
-			t.Fatalf("the Makefile does not set %s", name)
-		}
+		testkit.Require(t, value != nil, "the Makefile does not set %s", name)
 		return strings.ReplaceAll(value[1], "$$", "$")
 	}
 	unraced, serial := regexp.MustCompile(variable("UNRACED")), regexp.MustCompile("^(?:"+variable("SERIAL")+")$")

@@ -19,9 +19,7 @@ import (
 func section(t *testing.T, heading string) string {
 	t.Helper()
 	_, below, found := strings.Cut(testkit.Text(t, "README.md"), "\n## "+heading+"\n")
-	if !found {
-		t.Fatalf("README.md has no section %q", heading)
-	}
+	testkit.Require(t, found, "README.md has no section %q", heading)
 	text, _, _ := strings.Cut(below, "\n## ")
 	return text
 }
@@ -36,9 +34,7 @@ func rows(t *testing.T, heading string) [][]string {
 			found = append(found, strings.Split(line, " | "))
 		}
 	}
-	if len(found) == 0 {
-		t.Fatalf("README.md has no table in section %q", heading)
-	}
+	testkit.Require(t, len(found) != 0, "README.md has no table in section %q", heading)
 	return found
 }
 
@@ -62,9 +58,7 @@ func TestReadmeListsTheFiles(t *testing.T) {
 	}
 	files := sources(t)
 	for _, file := range files {
-		if !listed[file] {
-			t.Errorf("README.md does not list %s.lua", file)
-		}
+		testkit.Check(t, listed[file], "README.md does not list %s.lua", file)
 	}
 	for name := range listed {
 		if isHeading := name == "script" || name == "included file"; !isHeading && !slices.Contains(files, name) {
@@ -72,9 +66,7 @@ func TestReadmeListsTheFiles(t *testing.T) {
 		}
 	}
 	for _, script := range lua.Scripts {
-		if !slices.Contains(files, string(script)) {
-			t.Errorf("%s is a script without a file", script)
-		}
+		testkit.Check(t, slices.Contains(files, string(script)), "%s is a script without a file", script)
 	}
 }
 
@@ -162,13 +154,11 @@ func TestReadmeListsTheVerdicts(t *testing.T) {
 	numbers := regexp.MustCompile(`(?m)^local ([A-Z_]+) = (\d+)`).FindAllStringSubmatch(testkit.Text(t, "lib/verdicts.lua"), -1)
 	names := verdictsInGo(t)
 	const inGoAlone = 2 // Deferred and Planned come from no script
-	if len(numbers) == 0 || len(numbers)+inGoAlone != len(names) || len(numbers) != len(listed) {
-		t.Fatalf("%d verdicts in lib/verdicts.lua, %d in Go, %d in README.md", len(numbers), len(names), len(listed))
-	}
+	testkit.Require(t, len(numbers) != 0 && len(numbers)+inGoAlone == len(names) && len(numbers) == len(listed),
+		"%d verdicts in lib/verdicts.lua, %d in Go, %d in README.md", len(numbers), len(names), len(listed))
 	for i, verdict := range numbers {
-		if want := []string{verdict[2], verdict[1], names[i]}; !slices.Equal(listed[i], want) {
-			t.Errorf("README.md says %q, the code %q", listed[i], want)
-		}
+		want := []string{verdict[2], verdict[1], names[i]}
+		testkit.Check(t, slices.Equal(listed[i], want), "README.md says %q, the code %q", listed[i], want)
 	}
 }
 
@@ -206,9 +196,7 @@ func TestReadmeListsTheKeys(t *testing.T) {
 			testkit.Equal(t, types[key[1]], key[2], "type of the key %s of %s.lua in README.md", key[1], script)
 		}
 	}
-	if len(named) < 15 {
-		t.Errorf("the headers of the scripts name %d keys only: %v", len(named), slices.Sorted(maps.Keys(named)))
-	}
+	testkit.Check(t, len(named) >= 15, "the headers of the scripts name %d keys only: %v", len(named), slices.Sorted(maps.Keys(named)))
 }
 
 // pattern replaces the variable part of a key by …, as the headers of the scripts do.

@@ -18,9 +18,8 @@ func TestLifecycle(t *testing.T) {
 	l := &lifecycle{timeout: testkit.Patience}
 	step := func(name string, err error) {
 		l.add(name, func(ctx context.Context) error {
-			if _, bounded := ctx.Deadline(); !bounded || ctx.Err() != nil {
-				t.Errorf("%s: got the context %v, want one that has a deadline and has not ended", name, ctx)
-			}
+			_, bounded := ctx.Deadline()
+			testkit.Check(t, bounded && ctx.Err() == nil, "%s: got the context %v, want one that has a deadline and has not ended", name, ctx)
 			stopped = append(stopped, name)
 			return err
 		})
@@ -52,9 +51,8 @@ func TestLifecycleTimeout(t *testing.T) {
 		start := time.Now()
 		err := l.stop()
 		testkit.Fails(t, "error", err, context.DeadlineExceeded, "a task that hangs")
-		if took := time.Since(start); took != 5*time.Second || !reached {
-			t.Errorf("took %v, the other step was stopped: %t, want 5s and true", took, reached)
-		}
+		took := time.Since(start)
+		testkit.Check(t, took == 5*time.Second && reached, "took %v, the other step was stopped: %t, want 5s and true", took, reached)
 		close(hang)
 	})
 }

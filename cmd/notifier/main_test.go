@@ -45,9 +45,8 @@ func TestSecondSignalAtOnce(t *testing.T) {
 	for range 5 {
 		command := exec.CommandContext(t.Context(), os.Args[0])
 		command.Env = append(os.Environ(), twoSignals+"=yes")
-		if err := command.Run(); err == nil || err.Error() != "signal: interrupt" {
-			t.Fatalf("the program ended with %v, want the second signal", err)
-		}
+		err := command.Run()
+		testkit.Require(t, err != nil && err.Error() == "signal: interrupt", "the program ended with %v, want the second signal", err)
 	}
 }
 

@@ -134,9 +134,7 @@ func (f *fixture) replay(number uint64) (Outcome, error) {
 	f.Helper()
 	store, letters := f.open()
 	chosen, _ := Filter{IDs: []string{fmt.Sprint(number)}}.Select(letters)
-	if len(chosen) != 1 {
-		f.Fatalf("letter %d: got %v, want one", number, chosen)
-	}
+	testkit.Require(f, len(chosen) == 1, "letter %d: got %v, want one", number, chosen)
 	return store.Replay(f.Context(), chosen[0])
 }
 

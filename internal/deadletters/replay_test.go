@@ -25,14 +25,10 @@ func TestReplay(t *testing.T) {
 	f.requireOutcome(number, Replayed)
 	f.requireLetters()
 	messages := f.waiting(options.Room)
-	if len(messages) != 1 {
-		t.Fatalf("events in the room: got %d, want 1", len(messages))
-	}
+	testkit.Require(t, len(messages) == 1, "events in the room: got %d, want 1", len(messages))
 	m := messages[0]
 	name := m.Header.Get(nats.MsgIdHdr)
-	if !strings.HasPrefix(name, "replay-LETTERS-1-") {
-		t.Errorf("message ID: got %q, want one of replay-LETTERS-1-", name)
-	}
+	testkit.Check(t, strings.HasPrefix(name, "replay-LETTERS-1-"), "message ID: got %q, want one of replay-LETTERS-1-", name)
 	want := nats.Header{
 		room.HeaderReason: {"replay"}, room.HeaderSubject: {"notify.payments.cards"}, room.HeaderID: {"order-1"}, room.HeaderDerived: {"true"},
 		room.HeaderPart: {"f1/2"}, room.HeaderOrigin: {origin.String()}, room.HeaderMessageID: {"produced"},
@@ -42,9 +38,8 @@ func TestReplay(t *testing.T) {
 	testkit.EqualDeeply(t, m.Header, want, "headers")
 	testkit.Equal(t, m.Subject+" "+string(m.Data), `notify-room.replay.payments {"title": "card declined"}`, "subject and body")
 	entry, err := room.Read(m.Header, m.Time)
-	if err != nil || m.Time.Sub(entry.Since).Abs() >= time.Millisecond || entry.Origin != origin {
-		t.Errorf("entry: got %+v, %v, want the origin %v and the age of the replay", entry, err, origin)
-	}
+	testkit.Check(t, err == nil && m.Time.Sub(entry.Since).Abs() < time.Millisecond && entry.Origin == origin,
+		"entry: got %+v, %v, want the origin %v and the age of the replay", entry, err, origin)
 }
 
 // TestReplayWithoutCategory replays a letter whose category is unknown.
@@ -115,9 +110,8 @@ func (f *fixture) interrupted(number uint64) {
 	store, letters := f.open()
 	l := letters[slices.IndexFunc(letters, func(l Letter) bool { return l.Number == number })]
 	message := testkit.Must(store.message(f.Context(), number))(f)
-	if known, err := store.publish(f.Context(), message, l); known || err != nil {
-		f.Fatalf("publish: got a duplicate: %t, %v; want a new message", known, err)
-	}
+	known, err := store.publish(f.Context(), message, l)
+	testkit.Require(f, !known && err == nil, "publish: got a duplicate: %t, %v; want a new message", known, err)
 }
 
 // TestInterrupted repeats an interrupted replay. The server stores the event once while it knows the message ID. After that it stores an

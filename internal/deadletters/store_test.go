@@ -33,9 +33,8 @@ func TestList(t *testing.T) {
 	consumer := testkit.Must(f.js.CreateConsumer(t.Context(), options.Stream, config))(t)
 	_, letters := f.open()
 	for i, l := range letters {
-		if l.Stored.Before(before) || l.Stored.After(time.Now().Add(time.Second)) {
-			t.Errorf("time of letter %d: got %v, want about %v", l.Number, l.Stored, before)
-		}
+		testkit.Check(t, !l.Stored.Before(before) && !l.Stored.After(time.Now().Add(time.Second)),
+			"time of letter %d: got %v, want about %v", l.Number, l.Stored, before)
 		letters[i].Stored, letters[i].first, letters[i].entry, letters[i].lacks = time.Time{}, "", room.Entry{}, nil
 	}
 	want := []Letter{
@@ -61,9 +60,8 @@ func TestRead(t *testing.T) {
 	number := f.letter("bad_utf8", body, "X-Trace", "7", room.HeaderID, "order")
 	store, _ := f.open()
 	got, err := store.Read(t.Context(), number)
-	if err != nil || string(got.Body) != body || got.Header.Get("X-Trace") != "7" || got.ID != "order" {
-		t.Errorf("letter: got %+v, %v, want order with %q", got, err, body)
-	}
+	testkit.Check(t, err == nil && string(got.Body) == body && got.Header.Get("X-Trace") == "7" && got.ID == "order",
+		"letter: got %+v, %v, want order with %q", got, err, body)
 	_, err = store.Read(t.Context(), number+1)
 	testkit.Fails(f, "error", err, ErrNotFound)
 }
@@ -149,9 +147,8 @@ func TestSelect(t *testing.T) {
 		for _, l := range chosen {
 			numbers = append(numbers, l.Number)
 		}
-		if !slices.Equal(numbers, test.want) || strings.TrimSpace(strings.Join(missing, " ")) != test.missing {
-			t.Errorf("%s: got %v, missing %q; want %v, missing %q", name, numbers, missing, test.want, test.missing)
-		}
+		testkit.Check(t, slices.Equal(numbers, test.want) && strings.TrimSpace(strings.Join(missing, " ")) == test.missing,
+			"%s: got %v, missing %q; want %v, missing %q", name, numbers, missing, test.want, test.missing)
 	}
 }
 

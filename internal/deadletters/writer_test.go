@@ -134,9 +134,8 @@ func TestPushedOutLettersAreOwed(t *testing.T) {
 	w := newWriter(t, servertest.StartNATS(t), stream.DeadLetterBounds{PerSubject: 100}, 0)
 	w.owed.Add(7)
 	tooLong := w.letterOf(number("payments", 1, strings.Repeat("x", 2<<20)))
-	if err := w.store(t.Context(), tooLong, allHeaders, 2<<20); !messagesize.IsTooLarge(err) {
-		t.Fatalf("storing a letter above the server's bound: got %v, want a refusal", err)
-	}
+	err := w.store(t.Context(), tooLong, allHeaders, 2<<20)
+	testkit.Require(t, messagesize.IsTooLarge(err), "storing a letter above the server's bound: got %v, want a refusal", err)
 	letters := testkit.Must(w.js.Stream(t.Context(), "DEAD"))(t)
 	for i, want := range []string{"7", ""} {
 		testkit.NoError(t, w.Store(t.Context(), number("payments", i+2, "{")))
@@ -184,9 +183,8 @@ func TestRoomIsMadeOnce(t *testing.T) {
 	for i := range 90 {
 		testkit.NoError(t, w.Store(t.Context(), number("payments", i, "{"+strings.Repeat("x", 10_000))))
 	}
-	if gone := testkit.Must(w.freeBytes(t.Context(), "payments", 200_000))(t); gone == 0 {
-		t.Error("discarded letters: got none, want some")
-	}
+	gone := testkit.Must(w.freeBytes(t.Context(), "payments", 200_000))(t)
+	testkit.Check(t, gone != 0, "discarded letters: got none, want some")
 	testkit.Equal(t, testkit.Must(w.freeBytes(t.Context(), "payments", 200_000))(t), 0, "letters discarded by the second call")
 }
 

@@ -87,13 +87,11 @@ func TestStormKinds(t *testing.T) {
 	decoder := event.Decoder{Prefix: "notify", MaxBytes: 1 << 18}
 	for range 1000 {
 		category, body := drawStormEvent()
-		if _, err := decoder.Decode(event.Message{Subject: "notify." + category, Data: []byte(body), Stream: "s", Sequence: 1}); err != nil {
-			t.Fatalf("%s: got %v, want an event that a worker accepts", body, err)
-		}
+		_, err := decoder.Decode(event.Message{Subject: "notify." + category, Data: []byte(body), Stream: "s", Sequence: 1})
+		testkit.Require(t, err == nil, "%s: got %v, want an event that a worker accepts", body, err)
 	}
-	if !slices.IsSortedFunc(story.Incidents, func(a, b incident) int { return cmp.Compare(a.At, b.At) }) {
-		t.Error("got incidents in another order than that of their times")
-	}
+	testkit.Check(t, slices.IsSortedFunc(story.Incidents, func(a, b incident) int { return cmp.Compare(a.At, b.At) }),
+		"got incidents in another order than that of their times")
 	testkit.Equal(t, incidentAt(2*len(story.Incidents)-1), incidentRound+6*time.Second, "the last incident of the second round")
 }
 

@@ -128,9 +128,8 @@ func TestVersion(t *testing.T) {
 			answer := testkit.Must(servertest.Connect(t, n.URL).Request(subject, nil, testkit.Patience))(t)
 			var info micro.Info
 			testkit.NoError(t, json.Unmarshal(answer.Data, &info))
-			if info.Name != "notifier" || info.Version != want || info.Metadata[deploymentKey] != "of a test" {
-				t.Errorf("%q: got %s %s of %v, want notifier %s", version, info.Name, info.Version, info.Metadata, want)
-			}
+			testkit.Check(t, info.Name == "notifier" && info.Version == want && info.Metadata[deploymentKey] == "of a test",
+				"%q: got %s %s of %v, want notifier %s", version, info.Name, info.Version, info.Metadata, want)
 		})
 	}
 }
@@ -280,9 +279,8 @@ func TestReportThatFails(t *testing.T) {
 
 	reports := testkit.Must(ask())(t)
 	longest := slices.MaxFunc(reports, func(a, b json.RawMessage) int { return cmp.Compare(len(a), len(b)) })
-	if len(reports) != 2 || len(longest) != maxPayload-headersSize {
-		t.Errorf("got %d reports, the longest of %d bytes; want 2, %d", len(reports), len(longest), maxPayload-headersSize)
-	}
+	testkit.Check(t, len(reports) == 2 && len(longest) == maxPayload-headersSize,
+		"got %d reports, the longest of %d bytes; want 2, %d", len(reports), len(longest), maxPayload-headersSize)
 	tooLong := errors.New("the report is too long")
 	failure.Store(&tooLong)
 	for range 2 {

@@ -27,9 +27,8 @@ func TestMemoryOfBodies(t *testing.T) {
 	}
 	wantBusy := func(what string, refusal *problem) {
 		t.Helper()
-		if refusal == nil || refusal.Status != http.StatusServiceUnavailable || refusal.retryAfter == 0 || !refusal.limited {
-			t.Errorf("%s: got %v, want a limited request and status 503 with Retry-After", what, refusal)
-		}
+		testkit.Check(t, refusal != nil && refusal.Status == http.StatusServiceUnavailable && refusal.retryAfter != 0 && refusal.limited,
+			"%s: got %v, want a limited request and status 503 with Retry-After", what, refusal)
 	}
 	var clients []*client
 	for range maxHeld / maxHeldByToken {

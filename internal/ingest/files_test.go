@@ -98,9 +98,8 @@ func TestNewToken(t *testing.T) {
 	t.Parallel()
 	token, line := newToken(t, "alerts", "payments.>")
 	again, _ := newToken(t, "alerts", "payments.>")
-	if token == again || strings.Contains(line, token) || len(token) < 43 {
-		t.Errorf("got the tokens %q and %q and the line %q, want different tokens and a line without them", token, again, line)
-	}
+	testkit.Check(t, token != again && !strings.Contains(line, token) && len(token) >= 43,
+		"got the tokens %q and %q and the line %q, want different tokens and a line without them", token, again, line)
 	_, good := newToken(t, "good", ">")
 	hash := strings.Fields(good)[1]
 	for text, says := range map[string]string{

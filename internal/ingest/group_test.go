@@ -61,9 +61,7 @@ func TestGroup(t *testing.T) {
 	d := open(t, nil)
 	alerts := alertsOf(300, 800)
 	body := groupOf(alerts...)
-	if len(body) < 300<<10 {
-		t.Fatalf("the body has %d bytes, want more than an event may have", len(body))
-	}
+	testkit.Require(t, len(body) >= 300<<10, "the body has %d bytes, want more than an event may have", len(body))
 	got := d.post("/v1/alertmanager/team.alerts", body, "Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01").group(t)
 	testkit.Equal(t, got.Alerts, 300, "alerts of the answer")
 	testkit.Equal(t, got.Duplicates, 0, "duplicates of the answer")
@@ -75,9 +73,8 @@ func TestGroup(t *testing.T) {
 		testkit.Equal(t, strings.Join([]string{e.ID, e.Category, e.Title, e.Key, e.Source}, "|"), fmt.Sprintf("%s|team.alerts|%d is down|f%d|http://alertmanager:9093", id, i, i), "event")
 		m := d.stored(named.Sequence)
 		messageID := m.Header.Get("Nats-Msg-Id")
-		if !strings.HasPrefix(messageID, "team.alerts/") || strings.Contains(messageID, "firing") {
-			t.Errorf("Nats-Msg-Id: got %q, want one that nobody guesses", messageID)
-		}
+		testkit.Check(t, strings.HasPrefix(messageID, "team.alerts/") && !strings.Contains(messageID, "firing"),
+			"Nats-Msg-Id: got %q, want one that nobody guesses", messageID)
 		testkit.EqualDeeply(t, m.Header, nats.Header{"Nats-Msg-Id": {messageID}, "traceparent": {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}, "headers")
 	}
 	testkit.Equal(t, d.post("/v1/alertmanager/team.alerts", body).group(t).Duplicates, 300, "duplicates of the same body")

@@ -34,9 +34,7 @@ func TestFollow(t *testing.T) {
 			got = append(got, e.ID)
 		}
 		testkit.EqualSlices(t, got, ids, "IDs")
-		if !batch.Stored.After(last) {
-			t.Errorf("got a batch that was stored at %v, want it after the one of %v", batch.Stored, last)
-		}
+		testkit.Check(t, batch.Stored.After(last), "got a batch that was stored at %v, want it after the one of %v", batch.Stored, last)
 		last = batch.Stored
 	}
 	want("evt-0", "evt-1")
@@ -54,9 +52,8 @@ func TestFollow(t *testing.T) {
 	testkit.Equal(t, (<-behind).Entries[0].ID, "evt-3", "first entry of a reader that goes on behind a batch")
 	leave()
 	for _, followed := range []<-chan Batch{batches, later, behind} {
-		if entries, open := <-followed; open {
-			t.Errorf("entries after the reader has left: got %v, want none", entries)
-		}
+		entries, open := <-followed
+		testkit.Check(t, !open, "entries after the reader has left: got %v, want none", entries)
 	}
 }
 

@@ -235,9 +235,7 @@ func TestJunkTakesNoNeighboursEntries(t *testing.T) {
 		testkit.Equal(t, events, 3*junk, "events of many first levels")
 		testkit.Equal(t, singles, singlesPerWorker, "single entries of many first levels")
 		events, _ = total(after, func(e Entry) bool { return e.Category == "" && e.Below })
-		if events == 0 {
-			t.Error("events beyond the bounds: got none, want some in one entry")
-		}
+		testkit.Check(t, events != 0, "events beyond the bounds: got none, want some in one entry")
 	})
 }
 
@@ -488,9 +486,8 @@ func TestRealStream(t *testing.T) {
 	wantIDs(Query{Since: begin.Add(time.Hour)})
 	read := testkit.Must(reader.Search(t.Context(), []Query{{IDs: []string{"evt-500"}}}, func(_ int, e Entry) { t.Errorf("got %+v, want nothing", e) }))(t)[0]
 	testkit.Equal(t, read.Counted, 900, "counted events")
-	if age := time.Since(read.Begins); age < 0 || age > time.Since(begin) {
-		t.Errorf("begin of the journal: got %v, want a time since %v", read.Begins, begin)
-	}
+	age := time.Since(read.Begins)
+	testkit.Check(t, age >= 0 && age <= time.Since(begin), "begin of the journal: got %v, want a time since %v", read.Begins, begin)
 	for _, q := range []Query{{Category: "orders"}, {Category: "nothing"}, {Since: time.Now().Add(time.Hour)}} {
 		filtered := testkit.Must(reader.Search(t.Context(), []Query{q}, func(int, Entry) {}))(t)[0]
 		testkit.Equal(t, filtered.Begins, read.Begins, "begin of the journal for %+v", q)
@@ -508,9 +505,8 @@ func TestRealStream(t *testing.T) {
 	recorder.lost = Entry{Result: Lost, Count: 9, Stored: begin, LastStored: begin.Add(time.Second)}
 	recorder.publish(t.Context())
 	read = testkit.Must(reader.Search(t.Context(), []Query{{IDs: []string{"none"}}}, func(_ int, e Entry) { t.Errorf("got %+v, want nothing", e) }))(t)[0]
-	if len(read.Lost) != 1 || read.Lost[0].Count != 9 || !read.Lost[0].Stored.Equal(begin) {
-		t.Errorf("what the journal lacks: got %+v, want 9 entries", read.Lost)
-	}
+	testkit.Check(t, len(read.Lost) == 1 && read.Lost[0].Count == 9 && read.Lost[0].Stored.Equal(begin),
+		"what the journal lacks: got %+v, want 9 entries", read.Lost)
 
 	removed := time.Now()
 	testkit.NoError(t, js.DeleteStream(t.Context(), names.Stream))
@@ -537,9 +533,7 @@ func TestTooLargeForTheStream(t *testing.T) {
 	var ids []string
 	read := testkit.Must(reader.Search(t.Context(), []Query{{}}, func(_ int, e Entry) { ids = append(ids, e.ID) }))(t)[0]
 	testkit.EqualSlices(t, ids, []string{"evt-1"}, "entries")
-	if len(read.Lost) != 1 || read.Lost[0].Count != large {
-		t.Errorf("what the journal lacks: got %+v, want %d entries", read.Lost, large)
-	}
+	testkit.Check(t, len(read.Lost) == 1 && read.Lost[0].Count == large, "what the journal lacks: got %+v, want %d entries", read.Lost, large)
 	log.WantCount(t, 0, "cannot write the journal")
 }
 

@@ -39,9 +39,8 @@ func TestProvision(t *testing.T) {
 	})
 	status := testkit.Must(f.keyValue().Status(f.context()))(t)
 	config := status.Config()
-	if config.History != 64 || config.Storage != jetstream.FileStorage || config.Replicas != 1 || config.TTL != 0 || config.Description == "" {
-		t.Errorf("bucket is made as %+v", config)
-	}
+	testkit.Check(t, config.History == 64 && config.Storage == jetstream.FileStorage && config.Replicas == 1 && config.TTL == 0 && config.Description != "",
+		"bucket is made as %+v", config)
 	testkit.Equal(t, status.Values(), 8, "values are stored")
 	f.log.WantCount(t, 0, "WARN")
 }
@@ -86,9 +85,7 @@ func TestLoad(t *testing.T) {
 	var revisions []uint64
 	for _, e := range s.Entries {
 		revisions = append(revisions, e.Revision)
-		if e.Changed.Before(start) || e.Changed.After(time.Now()) {
-			t.Errorf("%v was changed at %v", e.Name, e.Changed)
-		}
+		testkit.Check(t, !e.Changed.Before(start) && !e.Changed.After(time.Now()), "%v was changed at %v", e.Name, e.Changed)
 	}
 	testkit.EqualSlices(t, revisions, []uint64{5, 3, 7, 1}, "revisions")
 

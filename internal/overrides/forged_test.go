@@ -72,9 +72,8 @@ func TestWatcherRepairs(t *testing.T) {
 	})
 	w.requireLast("a=1", "c=3", "fence=")
 	for _, entry := range w.last().Entries {
-		if isTimed := entry.Name.Pattern == "c"; isTimed == entry.Until.IsZero() {
-			t.Errorf("%s ends at %v", entry.Name, entry.Until)
-		}
+		isTimed := entry.Name.Pattern == "c"
+		testkit.Check(t, isTimed != entry.Until.IsZero(), "%s ends at %v", entry.Name, entry.Until)
 	}
 	weekly := testkit.Must(schedule.Parse("Tue 02:00-04:00 UTC"))(t)
 	every := testkit.Must(b.SetMute(f.context(), f.load(b), NewMute("db", "vacuum", "").Recurring(weekly), time.Time{}))(t)

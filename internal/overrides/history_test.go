@@ -158,9 +158,7 @@ func requireTrue(t *rapid.T, h history, truth map[uint64]map[string]string, remo
 	for revision := range h.last {
 		revision++
 		if err := h.knows(revision); err != nil {
-			if !removed || !errors.Is(err, ErrUnknownRevision) {
-				t.Fatalf("revision %d of %+v: %v", revision, h, err)
-			}
+			testkit.Require(t, removed && errors.Is(err, ErrUnknownRevision), "revision %d of %+v: %v", revision, h, err)
 			continue
 		}
 		got := make(map[string]string)
@@ -169,9 +167,7 @@ func requireTrue(t *rapid.T, h history, truth map[uint64]map[string]string, remo
 				got[key] = c.Value
 			}
 		}
-		if !maps.Equal(got, truth[revision]) {
-			t.Fatalf("at revision %d of %+v: %v, want %v", revision, h, got, truth[revision])
-		}
+		testkit.Require(t, maps.Equal(got, truth[revision]), "at revision %d of %+v: %v, want %v", revision, h, got, truth[revision])
 	}
 	// The newest revision is known unless it was removed, or forged messages alone are left of a key.
 	for _, c := range h.after(h.last) {
@@ -257,9 +253,7 @@ func TestRollbackIsChecked(t *testing.T) {
 		}
 		return rejected
 	})
-	if !errors.Is(err, rejected) || len(made) > 0 {
-		t.Errorf("rollback: got %v, %v, want no change and the error of the check", made, err)
-	}
+	testkit.Check(t, errors.Is(err, rejected) && len(made) == 0, "rollback: got %v, %v, want no change and the error of the check", made, err)
 	testkit.EqualSlices(t, checked, []string{"payments 1/1h false", "security  true"}, "changes checked")
 	testkit.Equal(t, f.load(b).Revision, last, "newest revision")
 }

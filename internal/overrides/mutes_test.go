@@ -59,9 +59,8 @@ func TestBeginsBeforeItsForgedEnd(t *testing.T) {
 	forged := end.overwrittenBy(Change{Name: name, Revision: 9})
 	for range 20 { // the entries are in a map
 		due := (&Watcher{}).due(&state{entries: map[Name]Change{name: forged, rule.Name: rule}}, begin)
-		if len(due) != 2 || due[0].Deleted || !due[0].Until.Equal(begin.Add(2*time.Hour)) || !due[1].Deleted {
-			t.Fatalf("changes to store: %+v, want the mute before its old end", due)
-		}
+		testkit.Require(t, len(due) == 2 && !due[0].Deleted && due[0].Until.Equal(begin.Add(2*time.Hour)) && due[1].Deleted,
+			"changes to store: %+v, want the mute before its old end", due)
 	}
 }
 

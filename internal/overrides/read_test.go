@@ -61,9 +61,7 @@ func TestChangeOfMessage(t *testing.T) {
 			t.Parallel()
 			r := reading{prefix: "$KV.limits.", received: 2}
 			got, err := r.change(test.arrival)
-			if !errors.Is(err, test.wantErr) {
-				t.Fatalf("error = %v, want %v", err, test.wantErr)
-			}
+			testkit.Require(t, errors.Is(err, test.wantErr), "error = %v, want %v", err, test.wantErr)
 			if err != nil {
 				testkit.Contains(t, "error", err.Error(), test.says)
 				return

@@ -53,9 +53,7 @@ func (f *fixture) following(js jetstream.JetStream, want ...string) *mirror {
 
 // note checks that snapshots come one at a time, each newer than the last.
 func (w *mirror) note(s Snapshot) error {
-	if !w.applying.CompareAndSwap(false, true) {
-		w.f.Error("two snapshots are applied at once")
-	}
+	testkit.Check(w.f, w.applying.CompareAndSwap(false, true), "two snapshots are applied at once")
 	defer w.applying.Store(false)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,9 +136,8 @@ func TestWatch(t *testing.T) {
 			got = append(got, fmt.Sprintf("%d: %s", s.Revision, strings.Join(entries(s), " ")))
 		}
 		testkit.EqualSlices(t, got, want, "applied")
-		if loaded.Generation != w.last().Generation || !slices.Equal(loaded.Entries, w.last().Entries) {
-			t.Errorf("got %+v applied, want %+v as loaded", w.last(), loaded)
-		}
+		testkit.Check(t, loaded.Generation == w.last().Generation && slices.Equal(loaded.Entries, w.last().Entries),
+			"got %+v applied, want %+v as loaded", w.last(), loaded)
 		testkit.NoError(t, w.Unavailable())
 	}
 	late := f.following(f.js, "shadow global=3/1m")
@@ -191,12 +188,9 @@ func TestWatcherReportsChanges(t *testing.T) {
 	testkit.Eventually(f, "the adoption is applied", func() bool { return w.last().Revision == revision })
 	want(time.Time{}, `a: "1" by "ann[31m"`, `a: "2" by ""`, `a: "" by "ann[31m"`, `shadow b: "3" by "ann[31m"`)
 	history, err := ann.History(f.context())
-	if err != nil || len(history) != 5 {
-		t.Fatalf("history %v, %v", history, err)
-	}
-	if last := history[4]; !last.Adopted() || last.Value != "revision 9" || last.By != "ann[31m" {
-		t.Errorf("the last of the history is %+v, want the adoption", last)
-	}
+	testkit.Require(t, err == nil && len(history) == 5, "history %v, %v", history, err)
+	last := history[4]
+	testkit.Check(t, last.Adopted() && last.Value == "revision 9" && last.By == "ann[31m", "the last of the history is %+v, want the adoption", last)
 	want(history[2].Changed, `shadow b: "3" by "ann[31m"`)
 	want(history[3].Changed)
 	f.log.WantCount(t, 0, "not the name of a limit")

@@ -29,9 +29,7 @@ func TestChannels(t *testing.T) {
 		want("#a", id)
 	}
 	want("#b", "")
-	if server.CLI("TTL", key("id:#a")) == "-1" {
-		t.Error("the ID never expires")
-	}
+	testkit.Check(t, server.CLI("TTL", key("id:#a")) != "-1", "the ID never expires")
 	isAvailable = false
 	_, err := second.ID(t.Context(), "#a")
 	for _, err := range []error{err, second.Note(t.Context(), "#a", "C0000001")} {

@@ -139,9 +139,7 @@ func (s story) next(asker, channel string) time.Duration {
 		if r.OK {
 			return s.now() + r.Wait
 		}
-		if r.Wait <= 0 || r.Wait > r.Expected+shortest {
-			s.Fatalf("asks again after %v for a post in %v", r.Wait, r.Expected)
-		}
+		testkit.Require(s, r.Wait > 0 && r.Wait <= r.Expected+shortest, "asks again after %v for a post in %v", r.Wait, r.Expected)
 		s.clock.Advance(r.Wait)
 	}
 }
@@ -159,9 +157,7 @@ func (s story) refused(asker string, a Ask, expected time.Duration) time.Duratio
 	s.Helper()
 	a.MaxWait = 2 * time.Hour
 	r := s.post(asker, a, 0)
-	if r.OK || r.Expected != expected {
-		s.Errorf("%s asks for %s after %v: %+v, want a wait of %v", asker, a.Channel, s.now(), r, expected)
-	}
+	testkit.Check(s, !r.OK && r.Expected == expected, "%s asks for %s after %v: %+v, want a wait of %v", asker, a.Channel, s.now(), r, expected)
 	return r.Wait
 }
 
@@ -496,9 +492,7 @@ func TestModel(t *testing.T) {
 		channel := func() string { return fmt.Sprint("#", rapid.IntRange(0, 3).Draw(r, "channel")) }
 		while := rapid.SampledFrom([]time.Duration{0, time.Microsecond, shortest, lead, 3 * time.Second / 4, time.Second, 7 * time.Second, time.Minute})
 		same := func(what string, got, want any) {
-			if fmt.Sprint(got) != fmt.Sprint(want) {
-				r.Fatalf("%s: %v in Redis, %v in memory", what, got, want)
-			}
+			testkit.Require(r, fmt.Sprint(got) == fmt.Sprint(want), "%s: %v in Redis, %v in memory", what, got, want)
 		}
 		var wait time.Duration // of the last answer to an asker
 		post := func(r *rapid.T) {

@@ -50,27 +50,22 @@ func within(wait, want time.Duration) bool {
 // wantPause compares a pause in whole hours.
 func wantPause(t *testing.T, what string, paused, want time.Duration) {
 	t.Helper()
-	if paused == 0 || !within(paused, want) {
-		t.Errorf("%s: paused for %v, want %v", what, paused, want)
-	}
+	testkit.Check(t, paused != 0 && within(paused, want), "%s: paused for %v, want %v", what, paused, want)
 }
 
 // wantReserved reserves posts without a wait. wantWait wants the next post to be further away, in whole hours.
 func (i *instance) wantReserved(t *testing.T, channel string, posts int) {
 	t.Helper()
 	for range posts {
-		if got := i.Reserve(t.Context(), Ask{Channel: channel}); !got.OK {
-			t.Errorf("%s: %+v, want a post", channel, got)
-		}
+		got := i.Reserve(t.Context(), Ask{Channel: channel})
+		testkit.Check(t, got.OK, "%s: %+v, want a post", channel, got)
 	}
 }
 
 func (i *instance) wantWait(t *testing.T, channel string, wait time.Duration) {
 	t.Helper()
 	got := i.Reserve(t.Context(), Ask{Channel: channel, MaxWait: time.Minute})
-	if got.OK || got.Wait != got.Expected || !within(got.Expected, wait) {
-		t.Errorf("%s: %+v, want no post within %v", channel, got, wait)
-	}
+	testkit.Check(t, !got.OK && got.Wait == got.Expected && within(got.Expected, wait), "%s: %+v, want no post within %v", channel, got, wait)
 }
 
 // next asks for an update of a message that nobody else updates.
@@ -239,9 +234,8 @@ func TestPausesOfOtherInstances(t *testing.T) {
 	wantPause(t, "the other instance asks", second.CheckPause(t.Context(), "#a"), time.Hour)
 	wantPause(t, "the other instance has learned", second.Paused("#a"), time.Hour)
 	testkit.Equal(t, second.CheckPause(t.Context(), "#b"), 0, "another destination is paused for")
-	if got := second.Reserve(t.Context(), Ask{Channel: "#a", MaxWait: time.Minute}); got.OK || !within(got.Wait, time.Hour) || got.Wait == 0 {
-		t.Errorf("reservation in a pause: got %+v, want an hour and no reservation", got)
-	}
+	got := second.Reserve(t.Context(), Ask{Channel: "#a", MaxWait: time.Minute})
+	testkit.Check(t, !got.OK && within(got.Wait, time.Hour) && got.Wait != 0, "reservation in a pause: got %+v, want an hour and no reservation", got)
 	server.Kill()
 	second.available.Store(false)
 	wantPause(t, "without Redis", second.CheckPause(t.Context(), "#a"), time.Hour)

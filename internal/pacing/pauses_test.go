@@ -29,9 +29,7 @@ func TestPauses(t *testing.T) {
 		testkit.Equal(t, len(p.until), 1, "destinations that are remembered")
 		for i := range 3 * maxPauses {
 			p.learn(time.Now(), map[string]time.Duration{fmt.Sprint("#", i): time.Hour})
-			if len(p.until) > maxPauses {
-				t.Fatalf("got %d destinations, want %d at most", len(p.until), maxPauses)
-			}
+			testkit.Require(t, len(p.until) <= maxPauses, "got %d destinations, want %d at most", len(p.until), maxPauses)
 		}
 		want(fmt.Sprint("#", 3*maxPauses-1), time.Hour)
 	})

@@ -56,18 +56,15 @@ func (r readers) wait(reading *Reading, number int, ago time.Duration) {
 		}
 		return number, ago
 	})
-	if !errors.Is(err, context.Canceled) {
-		r.t.Fatalf("got %v, want that it waits", err)
-	}
+	testkit.Require(r.t, errors.Is(err, context.Canceled), "got %v, want that it waits", err)
 }
 
 // wantAnswered wants what another instance has read, and up to which question it proves what is missing.
 func (r readers) wantAnswered(reading *Reading, number int, ago time.Duration, posts map[string]string, want int) {
 	r.t.Helper()
 	got, answered, err := reading.Await(r.t.Context(), asking(number, ago))
-	if err != nil || got == nil || !maps.Equal(got, posts) || answered != want {
-		r.t.Errorf("got %v, %d and %v, want %v and %d", got, answered, err, posts, want)
-	}
+	testkit.Check(r.t, err == nil && got != nil && maps.Equal(got, posts) && answered == want,
+		"got %v, %d and %v, want %v and %d", got, answered, err, posts, want)
 }
 
 var readPosts = map[string]string{"a": "1.1", "b": "2.2"}
@@ -95,9 +92,7 @@ func TestReadingAnswersOthers(t *testing.T) {
 				r.wait(other, 1, test.ago)
 			}
 			ago := reader.Begin(t.Context(), time.Minute)
-			if ago < test.ago || ago > test.ago+time.Minute {
-				t.Errorf("the reading goes back for %v, want %v and a little", ago, test.ago)
-			}
+			testkit.Check(t, ago >= test.ago && ago <= test.ago+time.Minute, "the reading goes back for %v, want %v and a little", ago, test.ago)
 			r.wait(other, 1, test.ago)
 			r.wait(other, 2, test.ago) // another question, in any case too late
 			reader.End(t.Context(), readPosts, test.isAll)

@@ -54,9 +54,8 @@ func (c *counting) wantAtMost(t *testing.T, what string, requests []time.Time, m
 	t.Helper()
 	slices.SortFunc(requests, time.Time.Compare)
 	for i := most; i < len(requests); i++ {
-		if took := requests[i].Sub(requests[i-most]); took < window-c.latest {
-			t.Fatalf("%s: %d requests within %v, %d are allowed in %v", what, most+1, took, most, window)
-		}
+		took := requests[i].Sub(requests[i-most])
+		testkit.Require(t, took >= window-c.latest, "%s: %d requests within %v, %d are allowed in %v", what, most+1, took, most, window)
 	}
 }
 
@@ -154,9 +153,7 @@ func (w *workers) wantPaced(t *testing.T, done []time.Duration, posts, rate int)
 	mean := sum / time.Duration(len(done))
 	used := float64(posts) / float64(rate) / longest.Seconds()
 	t.Logf("%d posts in %v, %.3f of the budget; a channel was done after %v on average", posts, longest, used, mean)
-	if used < 0.95 {
-		t.Errorf("the posts used %.3f of the budget of the workspace, want 0.95", used)
-	}
+	testkit.Check(t, used >= 0.95, "the posts used %.3f of the budget of the workspace, want 0.95", used)
 	testkit.AtMost(t, longest, mean*3/2, "the time of the slowest channel, with a mean of %v", mean)
 }
 
@@ -193,16 +190,14 @@ func TestShares(t *testing.T) {
 		before, ofFlood := w.server.counts("#flood")
 		began := time.Now()
 		testkit.AtMost(t, ofFlood, each+2, "posts of the channel with many messages")
-		if least := each - 2; ofFlood < least {
-			t.Errorf("%d posts of the channel with many messages, want its share of %d", ofFlood, least)
-		}
+		least := each - 2
+		testkit.Check(t, ofFlood >= least, "%d posts of the channel with many messages, want its share of %d", ofFlood, least)
 		time.Sleep(time.Minute) // alone, the channel has its pace
 		stop()
 		flood.Wait()
 		all, _ := w.server.counts("#flood")
-		if got, want := all-before, int(time.Since(began)/usual.Channel.Interval)-1; got < want {
-			t.Errorf("%d posts of a channel alone, want %d", got, want)
-		}
+		got, want := all-before, int(time.Since(began)/usual.Channel.Interval)-1
+		testkit.Check(t, got >= want, "%d posts of a channel alone, want %d", got, want)
 	})
 }
 
@@ -301,8 +296,7 @@ func TestUpdatesInEveryMinute(t *testing.T) {
 		}
 		updating.Wait()
 		w.server.wantAtMost(t, "updates", w.server.updates, 50, time.Minute)
-		if got := len(w.server.updates); got < 4*50 {
-			t.Errorf("%d updates in five minutes, want at least %d", got, 4*50)
-		}
+		got := len(w.server.updates)
+		testkit.Check(t, got >= 4*50, "%d updates in five minutes, want at least %d", got, 4*50)
 	})
 }

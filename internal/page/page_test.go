@@ -85,9 +85,8 @@ func TestToken(t *testing.T) {
 	testkit.Equal(t, got.code, http.StatusSeeOther, "with the token in the address")
 	testkit.Equal(t, got.header.Get("Location"), "./why?q=evt-1", "where it leads")
 	cookie := got.cookies[0]
-	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || strings.Contains(cookie.Value, "pa55") {
-		t.Errorf("got the cookie %v, want HttpOnly, strict and without the token", cookie)
-	}
+	testkit.Check(t, cookie.HttpOnly && cookie.SameSite == http.SameSiteStrictMode && !strings.Contains(cookie.Value, "pa55"),
+		"got the cookie %v, want HttpOnly, strict and without the token", cookie)
 	got = s.do(http.MethodGet, "/why?q=evt-1", "Cookie", cookie.Name+"="+cookie.Value)
 	testkit.Equal(t, got.code, http.StatusOK, "with the cookie")
 }
@@ -424,9 +423,7 @@ func TestLinkToASearch(t *testing.T) {
 	link := func(path string) string {
 		t.Helper()
 		found := regexp.MustCompile(`<a id="link" href="([^"]+)">`).FindStringSubmatch(s.do(http.MethodGet, path).body)
-		if found == nil {
-			t.Fatalf("got no link on %s", path)
-		}
+		testkit.Require(t, found != nil, "got no link on %s", path)
 		return "/" + html.UnescapeString(found[1])
 	}
 	first := link("/why?q=evt-1&category=payments&since=1h")
@@ -461,9 +458,8 @@ func TestQuestions(t *testing.T) {
 		s.source.questions = nil
 		body := s.do(http.MethodGet, "/why?"+url.Values{"since": {"1h"}, "q": {text}}.Encode()).body
 		testkit.Contains(t, text, body, test.shows)
-		if len(s.source.questions) != 1 || s.source.questions[0].text != text {
-			t.Fatalf("%q: got the questions %v, want one about the text as it is", text, s.source.questions)
-		}
+		testkit.Require(t, len(s.source.questions) == 1 && s.source.questions[0].text == text,
+			"%q: got the questions %v, want one about the text as it is", text, s.source.questions)
 		testkit.Between(t, time.Since(s.source.questions[0].Since), 59*time.Minute, 61*time.Minute, "%q: time since the begin of the search", text)
 	}
 	s.source.answers["payments"] = why.Answer{

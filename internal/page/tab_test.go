@@ -46,9 +46,7 @@ func open(t *testing.T, s *served, path string) *tab {
 	})
 	t.Cleanup(func() {
 		for violation := range strings.SplitSeq(b.evaluate(`window.violations.join("\n")`), "\n") {
-			if violation != "" {
-				t.Errorf("got the violation %s, want none", violation)
-			}
+			testkit.Check(t, violation == "", "got the violation %s, want none", violation)
 		}
 		closeTab()
 		cancel()

@@ -52,9 +52,8 @@ func TestCreate(t *testing.T) {
 				})
 			})
 			testkit.EqualSlices(t, tried, test.tried, "tried replicas")
-			if want := tried[len(tried)-1] > 1; (err != nil) != (want && test.err != nil) {
-				t.Errorf("the error is %v", err)
-			}
+			want := tried[len(tried)-1] > 1
+			testkit.Check(t, (err != nil) == (want && test.err != nil), "the error is %v", err)
 		})
 	}
 }
@@ -70,9 +69,7 @@ func TestCreateInYoungCluster(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil || !slices.Equal(tried, []int{3, 3}) {
-			t.Errorf("tried %v replicas, %v, want three again", tried, err)
-		}
+		testkit.Check(t, err == nil && slices.Equal(tried, []int{3, 3}), "tried %v replicas, %v, want three again", tried, err)
 	})
 }
 

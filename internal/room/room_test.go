@@ -35,12 +35,9 @@ func requireRoundTrip(t *testing.T, want room.Entry) {
 	t.Helper()
 	m := want.Message("notify-room.x", nil, []byte("body"))
 	got, err := room.Read(m.Header, stored.Add(24*time.Hour))
-	if err != nil {
-		t.Fatalf("%+v: %v", want, err)
-	}
-	if !got.Since.Equal(want.Since) || !got.Origin.Stored.Equal(want.Origin.Stored) || got.Replayed() != want.Replayed() {
-		t.Errorf("times: got %v and %v, want %v and %v", got.Since, got.Origin.Stored, want.Since, want.Origin.Stored)
-	}
+	testkit.Require(t, err == nil, "%+v: %v", want, err)
+	testkit.Check(t, got.Since.Equal(want.Since) && got.Origin.Stored.Equal(want.Origin.Stored) && got.Replayed() == want.Replayed(),
+		"times: got %v and %v, want %v and %v", got.Since, got.Origin.Stored, want.Since, want.Origin.Stored)
 	got.Since, got.Origin.Stored = want.Since, want.Origin.Stored
 	testkit.Equal(t, got, want, "entry")
 }
@@ -81,14 +78,11 @@ func TestReplayCountsAnew(t *testing.T) {
 	e.Reason, e.Since = room.Replay, e.Origin.Stored
 	at := stored.Add(48 * time.Hour)
 	replay := testkit.Must(room.Read(e.Message("notify-room.replay.payments", nil, nil).Header, at))(t)
-	if !replay.Since.Equal(at.Truncate(time.Millisecond)) || !replay.Replayed() || !replay.Origin.Stored.Equal(stored) {
-		t.Errorf("replay: got %+v, want an age from %v and the origin of %v", replay, at, stored)
-	}
+	testkit.Check(t, replay.Since.Equal(at.Truncate(time.Millisecond)) && replay.Replayed() && replay.Origin.Stored.Equal(stored),
+		"replay: got %+v, want an age from %v and the origin of %v", replay, at, stored)
 	replay.Reason = room.Slot
 	waiting := testkit.Must(room.Read(replay.Message("notify-room.slot.payments.x", nil, nil).Header, at.Add(time.Hour)))(t)
-	if !waiting.Since.Equal(replay.Since) || !waiting.Replayed() {
-		t.Errorf("moved replay: got %+v, want an age from %v", waiting, at)
-	}
+	testkit.Check(t, waiting.Since.Equal(replay.Since) && waiting.Replayed(), "moved replay: got %+v, want an age from %v", waiting, at)
 }
 
 // TestProducersHeadersCommandNothing drops a producer's headers that command the server, the workers or a client of NATS, in any spelling, and
@@ -109,17 +103,14 @@ func TestProducersHeadersCommandNothing(t *testing.T) {
 	e.Derived, e.Part, e.Until, e.Behind, e.MessageID, e.Since = false, "", 0, 0, "", e.Origin.Stored
 	m := e.Message("notify-room.part.payments", producer, []byte("body"))
 	for name, values := range m.Header {
-		if slices.Contains(values, "hostile") {
-			t.Errorf("header %s: got %q, want none of the producer", name, values)
-		}
+		testkit.Check(t, !slices.Contains(values, "hostile"), "header %s: got %q, want none of the producer", name, values)
 	}
 	for name, want := range harmless {
 		testkit.EqualSlices(t, m.Header[name], want, "%s", name)
 	}
 	got, err := room.Read(m.Header, stored)
-	if err != nil || got.Derived || got.Part != "" || got.Until != 0 || got.Behind != 0 || got.MessageID != "" || got.Replayed() {
-		t.Errorf("entry: got %+v (%v), want nothing of the producer", got, err)
-	}
+	testkit.Check(t, err == nil && !got.Derived && got.Part == "" && got.Until == 0 && got.Behind == 0 && got.MessageID == "" && !got.Replayed(),
+		"entry: got %+v (%v), want nothing of the producer", got, err)
 	testkit.Equal(t, len(producer), len(before), "producer's headers afterwards")
 }
 
@@ -166,19 +157,16 @@ func TestSubjects(t *testing.T) {
 	token := room.Token("C1")
 	held := subjects.Channel(token, "payments")
 	requireTaken(t, held, room.Channel, taken{waiting: true})
-	if !matches(subjects.ChannelFilter(token), held) || matches(subjects.ChannelFilter(room.Token("C2")), held) {
-		t.Errorf("channel %s: got wrong filters, want that of C1 alone", held)
-	}
-	if got, ok := subjects.ChannelOf(held); !ok || got != token {
-		t.Errorf("channel of %s: got %s, %t, want %s", held, got, ok, token)
-	}
+	testkit.Check(t, matches(subjects.ChannelFilter(token), held) && !matches(subjects.ChannelFilter(room.Token("C2")), held),
+		"channel %s: got wrong filters, want that of C1 alone", held)
+	got, ok := subjects.ChannelOf(held)
+	testkit.Check(t, ok && got == token, "channel of %s: got %s, %t, want %s", held, got, ok, token)
 	for _, subject := range []string{"notify.payments", "notify-room", "notify-roommate.part.payments", "notify-room.part", "notify-room.due.slot", "notify-room.channel." + token} {
 		requireFirst(t, subject, "")
 	}
 	for _, subject := range []string{"notify.payments", subjects.Queue(room.Part, "payments"), "notify-roommate.channel.x.y"} {
-		if got, ok := subjects.ChannelOf(subject); ok {
-			t.Errorf("channel of %s: got %q, want none", subject, got)
-		}
+		got, ok := subjects.ChannelOf(subject)
+		testkit.Check(t, !ok, "channel of %s: got %q, want none", subject, got)
 	}
 }
 
@@ -209,12 +197,10 @@ func TestToken(t *testing.T) {
 	seen := make(map[string]string)
 	for _, channel := range []string{"", "C1", "C2", "#a b", "https://hooks.example/services/secret", "*", ">", "a.b", strings.Repeat("x", 10000)} {
 		token := room.Token(channel)
-		if len(token) != 16 || strings.Trim(token, "0123456789abcdef") != "" || token != room.Token(channel) {
-			t.Errorf("token of %.20q: got %q, want 16 hexadecimal digits", channel, token)
-		}
-		if other, known := seen[token]; known {
-			t.Errorf("token of %q: got that of %q, want another one", channel, other)
-		}
+		testkit.Check(t, len(token) == 16 && strings.Trim(token, "0123456789abcdef") == "" && token == room.Token(channel),
+			"token of %.20q: got %q, want 16 hexadecimal digits", channel, token)
+		other, known := seen[token]
+		testkit.Check(t, !known, "token of %q: got that of %q, want another one", channel, other)
 		seen[token] = channel
 	}
 }
@@ -231,9 +217,8 @@ func TestScheduleAt(t *testing.T) {
 		t.Errorf("time of a message without a schedule: got %v, want none", due)
 	}
 	at, err := time.Parse(time.RFC3339Nano, strings.TrimPrefix(m.Header.Get("Nats-Schedule"), "@at "))
-	if err != nil || !at.Equal(stored) || m.Header.Get("Nats-Schedule-Target") != "notify-room.due.slot.payments.x" {
-		t.Errorf("headers of the schedule: got %v (%v), want %v", m.Header, err, stored)
-	}
+	testkit.Check(t, err == nil && at.Equal(stored) && m.Header.Get("Nats-Schedule-Target") == "notify-room.due.slot.payments.x",
+		"headers of the schedule: got %v (%v), want %v", m.Header, err, stored)
 }
 
 // matches reports whether a filter, which may end in ">", takes a subject.
@@ -269,9 +254,7 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		second, err := room.Read(first.Message("x", header, nil).Header, stored)
-		if err != nil {
-			t.Fatalf("second read of %+v: got %v, want no error", first, err)
-		}
+		testkit.Require(t, err == nil, "second read of %+v: got %v, want no error", first, err)
 		for _, e := range []*room.Entry{&first, &second} {
 			e.Since = e.Since.UTC()
 		}

@@ -64,9 +64,8 @@ func TestPaneLeavesNothing(t *testing.T) {
 	}
 	for _, columns := range []int64{80, 40} {
 		frame := draw(columns)
-		if !strings.HasSuffix(frame, clearOfBelow+wrap+showCursor) || strings.Count(frame, nextRow) != 23 || !strings.Contains(frame, clearAll) {
-			t.Errorf("%d columns: got %q, want a cleared frame of 24 rows", columns, frame)
-		}
+		testkit.Check(t, strings.HasSuffix(frame, clearOfBelow+wrap+showCursor) && strings.Count(frame, nextRow) == 23 && strings.Contains(frame, clearAll),
+			"%d columns: got %q, want a cleared frame of 24 rows", columns, frame)
 		testkit.Contains(t, "frame with a full row", frame, clearOfRight+strings.Repeat("-", int(columns))+nextRow)
 	}
 	testkit.Equal(t, draw(40), "", "an equal frame")
@@ -86,9 +85,8 @@ func TestPaneEnds(t *testing.T) {
 	p.Line("the last line")
 	p.Close()
 	p.Line("after it")
-	if !strings.Contains(out.String(), "the last line") || !strings.HasSuffix(out.String(), showCursor+"after it\n") {
-		t.Errorf("got %q, want the last line, and the later one behind the frame", &out)
-	}
+	testkit.Check(t, strings.Contains(out.String(), "the last line") && strings.HasSuffix(out.String(), showCursor+"after it\n"),
+		"got %q, want the last line, and the later one behind the frame", &out)
 }
 
 // Without a terminal, lines are printed whole and in order, and rows are not.

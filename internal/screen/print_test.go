@@ -27,9 +27,8 @@ func TestConfirm(t *testing.T) {
 	interrupted := errors.New("interrupted")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(interrupted)
-	if agreed, err := Confirm(ctx, in, io.Discard, "Drop?"); agreed || !errors.Is(err, interrupted) {
-		t.Errorf("an interrupted question: got %t, %v, want false and %v", agreed, err, interrupted)
-	}
+	agreed, err := Confirm(ctx, in, io.Discard, "Drop?")
+	testkit.Check(t, !agreed && errors.Is(err, interrupted), "an interrupted question: got %t, %v, want false and %v", agreed, err, interrupted)
 }
 
 // JSON escapes control characters.

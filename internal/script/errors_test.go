@@ -62,12 +62,8 @@ func TestClassify(t *testing.T) {
 		if errors.Is(c.class, ErrRefused) {
 			other = ErrUnavailable
 		}
-		if !errors.Is(err, c.class) || errors.Is(err, other) || !errors.Is(err, c.err) {
-			t.Errorf("%v: got %v, want %v", c.err, err, c.class)
-		}
-		if !strings.HasPrefix(err.Error(), "trying: ") {
-			t.Errorf("got %q, want it to begin with what was tried", err)
-		}
+		testkit.Check(t, errors.Is(err, c.class) && !errors.Is(err, other) && errors.Is(err, c.err), "%v: got %v, want %v", c.err, err, c.class)
+		testkit.Check(t, strings.HasPrefix(err.Error(), "trying: "), "got %q, want it to begin with what was tried", err)
 	}
 	for _, reply := range []serverError{ // of Valkey 9.1 without its module, and of Redis 6.2 and 7 without the commands
 		"ERR Could not find scripting engine 'lua'", "ERR Engine 'LUA' not found",

@@ -72,9 +72,8 @@ func TestRun(t *testing.T) {
 			testkit.NoError(t, runner.Load(t.Context()))
 			for _, r := range []*script.Runner{runner, runner.Scratch("test")} {
 				for _, want := range []int64{2, 1} { // the event takes the mention, and has it
-					if got, err := mention(t.Context(), r); err != nil || got != want {
-						t.Errorf("%d, %v, want %d", got, err, want)
-					}
+					got, err := mention(t.Context(), r)
+					testkit.Check(t, err == nil && got == want, "%d, %v, want %d", got, err, want)
 				}
 			}
 			held := server.CLI("EXISTS", "{a*b}:mention:a", "{a*b}:mention:a:scratch:test")
@@ -107,9 +106,8 @@ func TestNumbers(t *testing.T) {
 	t.Parallel()
 	testkit.EqualSlices(t, testkit.Must(script.Numbers([]any{int64(1), int64(2)}, 2))(t), []int64{1, 2}, "numbers")
 	for _, reply := range [][]any{nil, {int64(1)}, {int64(1), "2"}, {int64(1), int64(2), int64(3)}} {
-		if _, err := script.Numbers(reply, 2); !errors.Is(err, script.ErrReply) || !errors.Is(err, script.ErrRefused) {
-			t.Errorf("%v: error %v, want %v", reply, err, script.ErrReply)
-		}
+		_, err := script.Numbers(reply, 2)
+		testkit.Check(t, errors.Is(err, script.ErrReply) && errors.Is(err, script.ErrRefused), "%v: error %v, want %v", reply, err, script.ErrReply)
 	}
 }
 
@@ -123,9 +121,8 @@ func TestRunnerTimeout(t *testing.T) {
 	_, err := mention(t.Context(), runner)
 	read := runner.Read(t.Context(), "testing", func(ctx context.Context, client redis.Cmdable) error { return client.Get(ctx, "key").Err() })
 	for _, err := range []error{err, read} {
-		if !errors.Is(err, script.ErrUnavailable) || !strings.HasPrefix(err.Error(), "testing: ") {
-			t.Errorf("error %v, want %v", err, script.ErrUnavailable)
-		}
+		testkit.Check(t, errors.Is(err, script.ErrUnavailable) && strings.HasPrefix(err.Error(), "testing: "),
+			"error %v, want %v", err, script.ErrUnavailable)
 	}
 }
 
@@ -137,8 +134,7 @@ func TestNewer(t *testing.T) {
 		err := runner.Read(t.Context(), "testing", func(ctx context.Context, client redis.Cmdable) error {
 			return client.Eval(ctx, "return redis.error_reply(ARGV[1])", nil, reply).Err()
 		})
-		if text := script.Newer(err); text != want || errors.Is(err, script.ErrStale) != (want != "") {
-			t.Errorf("%v says %q, want %q", err, text, want)
-		}
+		text := script.Newer(err)
+		testkit.Check(t, text == want && errors.Is(err, script.ErrStale) == (want != ""), "%v says %q, want %q", err, text, want)
 	}
 }

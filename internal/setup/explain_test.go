@@ -57,9 +57,7 @@ func TestExplain(t *testing.T) {
 		(&net.OpError{Op: "remote error", Err: tls.AlertError(45)}).Error():                "(check NOTIFIER_REDIS_TLS_CERT_FILE)",
 	} {
 		got := ExplainRedis(errors.New(text), config.Redis{})
-		if !strings.HasPrefix(got, text) || !strings.Contains(got, want) {
-			t.Errorf("%q: got %q, want %q in it", text, got, want)
-		}
+		testkit.Check(t, strings.HasPrefix(got, text) && strings.Contains(got, want), "%q: got %q, want %q in it", text, got, want)
 	}
 	for err, want := range map[error]string{
 		nats.ErrAuthorization: "or the user in NOTIFIER_NATS_URL)", nats.ErrNoServers: "NOTIFIER_NATS_URL", nats.ErrSecureConnWanted: "does the server speak TLS?", nats.ErrTimeout: "",
@@ -69,9 +67,7 @@ func TestExplain(t *testing.T) {
 		&net.OpError{Op: "remote error", Err: tls.AlertError(45)}: "(check NOTIFIER_NATS_TLS_CERT_FILE)",
 	} {
 		got := ExplainNATS(fmt.Errorf("connecting to nats: %w", err))
-		if !strings.Contains(got, err.Error()) || !strings.Contains(got, want) {
-			t.Errorf("%q: got %q, want %q in it", err, got, want)
-		}
+		testkit.Check(t, strings.Contains(got, err.Error()) && strings.Contains(got, want), "%q: got %q, want %q in it", err, got, want)
 	}
 }
 

@@ -77,9 +77,7 @@ func TestRedisErrorsHideThePassword(t *testing.T) {
 			t.Errorf("%s: got %v, want no password", text, err)
 		}
 		_, err = Redis(config.Redis{URL: config.NewSecret(text)})
-		if err == nil || !strings.HasPrefix(err.Error(), "NOTIFIER_REDIS_URL: ") {
-			t.Errorf("%s: %v, want the name of the setting", text, err)
-		}
+		testkit.Check(t, err != nil && strings.HasPrefix(err.Error(), "NOTIFIER_REDIS_URL: "), "%s: %v, want the name of the setting", text, err)
 	}
 }
 

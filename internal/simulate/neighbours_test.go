@@ -150,9 +150,8 @@ func FuzzNeighbours(f *testing.F) {
 			return // the server refuses the message
 		}
 		beside := becomes(t, &hostile)
-		if !reflect.DeepEqual(alone, beside) {
-			t.Errorf("verdicts beside %q with %q on %s: got\n%s\nwant\n%s", body, header, hostile.Subject, strings.Join(beside, "\n"), strings.Join(alone, "\n"))
-		}
+		testkit.Check(t, reflect.DeepEqual(alone, beside),
+			"verdicts beside %q with %q on %s: got\n%s\nwant\n%s", body, header, hostile.Subject, strings.Join(beside, "\n"), strings.Join(alone, "\n"))
 	})
 }
 

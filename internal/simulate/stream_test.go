@@ -96,9 +96,8 @@ func TestReadStream(t *testing.T) {
 
 	h := readStream(t, js)
 	for i, e := range h.events {
-		if e.At.Before(started) || e.At.After(time.Now().Add(time.Second)) {
-			t.Errorf("time of an event: got %v, want the time of storing", e.At)
-		}
+		testkit.Check(t, !e.At.Before(started) && !e.At.After(time.Now().Add(time.Second)),
+			"time of an event: got %v, want the time of storing", e.At)
 		h.events[i].At = time.Time{}
 	}
 	testkit.EqualDeeply(t, h.events, []Event{
@@ -142,9 +141,8 @@ func TestReadEmptyStream(t *testing.T) {
 	t.Parallel()
 	js, stream := startStream(t, jetstream.StreamConfig{})
 	for range 2 { // a new stream, then a purged one
-		if h, err := ReadStream(t.Context(), js, "EVENTS", decoder, unwatched); err != nil || len(h.events) != 0 || h.Invalid != 0 {
-			t.Errorf("got %+v, %v, want nothing", h, err)
-		}
+		h, err := ReadStream(t.Context(), js, "EVENTS", decoder, unwatched)
+		testkit.Check(t, err == nil && len(h.events) == 0 && h.Invalid == 0, "got %+v, %v, want nothing", h, err)
 		publish(t, js, "notify", "text")
 		testkit.NoError(t, stream.Purge(t.Context()))
 	}

@@ -16,23 +16,18 @@ import (
 func TestWeek(t *testing.T) {
 	t.Parallel()
 	testkit.EqualDeeply(t, Week(7).events, Week(7).events, "week of one seed")
-	if reflect.DeepEqual(Week(7).events, Week(8).events) {
-		t.Error("weeks of two seeds are alike")
-	}
+	testkit.Check(t, !reflect.DeepEqual(Week(7).events, Week(8).events), "weeks of two seeds are alike")
 	plan := limits.Plan{Global: limits.Limits{{Count: 100, Window: 30 * time.Minute}}, Category: limits.Limits{{Count: 10, Window: 30 * time.Minute}}}
 	variants := testkit.Must(WeekVariants(plan, 24*time.Hour, 24*time.Hour))(t)
 	rows := testkit.Must(ReplayWeek(t.Context(), Week(1), variants))(t)
 	testkit.Equal(t, len(rows), 4, "rows")
 	plain, keyed, folded, flapping := rows[0], rows[1], rows[2], rows[3]
-	if keyed.Sent >= plain.Sent || keyed.Keys <= plain.Keys || plain.Silence > time.Hour {
-		t.Errorf("got %+v and %+v, want fewer messages about more keys with a limit of each key", plain, keyed)
-	}
-	if folded.Folded == 0 || folded.Keys <= plain.Keys {
-		t.Errorf("got %+v and %+v, want messages about more keys where repeated events are folded", plain, folded)
-	}
-	if flapping.Steady != 1 || flapping.Sent > plain.Sent/2 {
-		t.Errorf("got %+v and %+v, want one report, and half the messages with a rule for flapping", plain, flapping)
-	}
+	testkit.Check(t, keyed.Sent < plain.Sent && keyed.Keys > plain.Keys && plain.Silence <= time.Hour,
+		"got %+v and %+v, want fewer messages about more keys with a limit of each key", plain, keyed)
+	testkit.Check(t, folded.Folded != 0 && folded.Keys > plain.Keys,
+		"got %+v and %+v, want messages about more keys where repeated events are folded", plain, folded)
+	testkit.Check(t, flapping.Steady == 1 && flapping.Sent <= plain.Sent/2,
+		"got %+v and %+v, want one report, and half the messages with a rule for flapping", plain, flapping)
 	for _, row := range rows {
 		sum := 0
 		for _, sent := range row.PerHour {

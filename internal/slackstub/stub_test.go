@@ -72,9 +72,8 @@ func TestPage(t *testing.T) {
 	shown := page(t, s)
 	testkit.Contains(t, "the page", shown, "3 messages, 1 refused posts", "<b>C0000001</b>", `<p class="header">card &amp; declined</p>`, `fill="#dc2626"`,
 		`<p class="section">body</p>`, `<p class="field">order 4711</p>`, `<p class="context">id order-4711</p>`, "a reply of 10:02 UTC<", "refused: invalid_auth")
-	if strings.Index(shown, "newest") > strings.Index(shown, "declined") || strings.Index(shown, "a reply") < strings.Index(shown, "declined") {
-		t.Errorf("the newest message does not come first, or a reply before its message:\n%s", shown)
-	}
+	testkit.Check(t, strings.Index(shown, "newest") <= strings.Index(shown, "declined") && strings.Index(shown, "a reply") >= strings.Index(shown, "declined"),
+		"the newest message does not come first, or a reply before its message:\n%s", shown)
 	testkit.Contains(t, "answer", call(t, s, slacktest.MethodUpdate, "ts", ts, "text", "it has ended"), `"ok":true`)
 	shown = page(t, s)
 	testkit.Contains(t, "the page", shown, "it has ended", ", updated ")

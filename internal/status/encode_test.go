@@ -62,9 +62,7 @@ func TestEncodeIsBounded(t *testing.T) {
 		all := listOmissions(got.Omitted)
 		testkit.Contains(t, fmt.Sprint("omitted of ", test.most), all, test.omitted...)
 		testkit.Lacks(t, "what is left out", all, test.complete...)
-		if got.Settings["NOTIFIER_GLOBAL_LIMIT"] == "" || len(got.Changes) != 1 {
-			t.Errorf("got no settings or overrides in %d bytes", test.most)
-		}
+		testkit.Check(t, got.Settings["NOTIFIER_GLOBAL_LIMIT"] != "" && len(got.Changes) == 1, "got no settings or overrides in %d bytes", test.most)
 		if test.most > 1<<10 && (len(got.Limits) == 0 || got.Limits[0] != limits[0]) {
 			t.Errorf("got the limits %v, want the fullest first", got.Limits)
 		}

@@ -45,9 +45,8 @@ func TestMerge(t *testing.T) {
 	testkit.EqualSlices(t, s.Changes, []Change{{Path: "new"}}, "changes")
 	testkit.EqualSlices(t, s.Omitted, []string{"b reports without 1 of 2 minutes, 3 of 4 channels"}, "omitted")
 	testkit.Equal(t, s.Knows(LimitsPart), true, "whether the limits are known")
-	if len(s.Workers) != 2 || s.Revision != "7:10" || s.Redis.SlowestCall != time.Second {
-		t.Errorf("got %d workers, revision %s and slowest call %v, want 2, 7:10 and 1s", len(s.Workers), s.Revision, s.Redis.SlowestCall)
-	}
+	testkit.Check(t, len(s.Workers) == 2 && s.Revision == "7:10" && s.Redis.SlowestCall == time.Second,
+		"got %d workers, revision %s and slowest call %v, want 2, 7:10 and 1s", len(s.Workers), s.Revision, s.Redis.SlowestCall)
 }
 
 // A worker that could not read the use of the limits has no limits to report. It does not hide the limits of other workers.
@@ -147,7 +146,5 @@ func TestMutesThatWorkersIgnore(t *testing.T) {
 	endless, lost := mute, every
 	endless.Until, lost.Lost = time.Time{}, true
 	shown := Mutes(overrides.Snapshot{Mutes: []overrides.Change{mute, endless, lost, every}})
-	if len(shown) != 2 || shown[0].Path != "db" || shown[1].Path != "search" {
-		t.Errorf("mutes: got %+v, want those that workers apply", shown)
-	}
+	testkit.Check(t, len(shown) == 2 && shown[0].Path == "db" && shown[1].Path == "search", "mutes: got %+v, want those that workers apply", shown)
 }

@@ -65,9 +65,8 @@ func TestSuppressionIsBounded(t *testing.T) {
 	testkit.Equal(t, shown[0].Count, mostOfFirst, "drops of the first level that are counted together")
 	testkit.Equal(t, shown[0].Category, "evil", "category of these drops")
 	testkit.Equal(t, shown[1].Category, "payments", "the next category beside categories of evil with as many drops")
-	if title := shown[2].Titles[0]; unsafe.StringData(title) == unsafe.StringData(body) {
-		t.Error("a title keeps the body that it comes from in memory")
-	}
+	title := shown[2].Titles[0]
+	testkit.Check(t, unsafe.StringData(title) != unsafe.StringData(body), "a title keeps the body that it comes from in memory")
 	clock.Advance(spellEnds)
 	s.Add([]summary.Drop{{Category: "security", Level: "category", N: 1}})
 	testkit.Equal(t, len(s.Now()), 1, "suppressed after the spells have ended")

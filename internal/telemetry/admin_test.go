@@ -84,9 +84,8 @@ func TestAdminPages(t *testing.T) {
 		{http.MethodGet, "/readyz/more", 404, ""},
 	} {
 		got := do(t, tt.method, url+tt.path)
-		if got.status != tt.status || !strings.Contains(got.body, tt.body) {
-			t.Errorf("%s %s: %d %q, want %d %q", tt.method, tt.path, got.status, got.body, tt.status, tt.body)
-		}
+		testkit.Check(t, got.status == tt.status && strings.Contains(got.body, tt.body),
+			"%s %s: %d %q, want %d %q", tt.method, tt.path, got.status, got.body, tt.status, tt.body)
 	}
 }
 
@@ -157,9 +156,8 @@ func TestAdminShutdownDeadline(t *testing.T) {
 	admin := testkit.Must(telemetry.ListenAdmin(t.Context(), o))(t)
 	var all sync.WaitGroup
 	all.Go(func() {
-		if err := admin.Serve(); err != nil {
-			t.Errorf("Serve: got %v, want no error", err)
-		}
+		err := admin.Serve()
+		testkit.Check(t, err == nil, "Serve: got %v, want no error", err)
 	})
 	all.Go(func() {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+admin.Addr()+"/readyz", nil)

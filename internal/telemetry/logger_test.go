@@ -27,9 +27,8 @@ func TestLogger(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &record); err != nil {
 		t.Fatalf("got %s, want one line of JSON", out.String())
 	}
-	if record["msg"] != "started" || record["level"] != "INFO" || record["instance"] != "a" || record["grace"] != "5s" || record["time"] == nil {
-		t.Errorf("got %v, want the time, level, message, instance and the grace as text", record)
-	}
+	testkit.Check(t, record["msg"] == "started" && record["level"] == "INFO" && record["instance"] == "a" && record["grace"] == "5s" && record["time"] != nil,
+		"got %v, want the time, level, message, instance and the grace as text", record)
 
 	out.Reset()
 	log("text")

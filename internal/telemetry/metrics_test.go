@@ -71,9 +71,8 @@ func expect(t *testing.T, m *telemetry.Metrics, want map[string]float64) {
 		testkit.Equal(t, value, want[name], "%s", name)
 	}
 	for name := range want {
-		if _, ok := got[name]; !ok {
-			t.Errorf("got no series %s", name)
-		}
+		_, ok := got[name]
+		testkit.Check(t, ok, "got no series %s", name)
 	}
 }
 
@@ -395,9 +394,8 @@ func TestConcurrentUse(t *testing.T) {
 		}
 	}
 	testkit.EqualMaps(t, sums, map[string]float64{"notifier_events_total": goroutines * rounds, "notifier_dropped_total": goroutines * rounds}, "sums")
-	if len(categories) > limit+1 || len(categories) < limit/2+1 || !categories["other"] {
-		t.Errorf("categories %v, want at most %d and other", categories, limit)
-	}
+	testkit.Check(t, len(categories) <= limit+1 && len(categories) >= limit/2+1 && categories["other"],
+		"categories %v, want at most %d and other", categories, limit)
 }
 
 // Counting with a known label does not allocate.

@@ -66,9 +66,8 @@ func FuzzParse(f *testing.F) {
 		headers := tracing.Parse(parent, state).Headers()
 		again := tracing.Parse(headers["traceparent"], headers["tracestate"]).Headers()
 		testkit.EqualMaps(t, again, headers, "what was parsed, parsed again")
-		if len(headers["traceparent"]) > len(producer) || strings.ContainsAny(headers["traceparent"]+headers["tracestate"], "\r\n") {
-			t.Errorf("headers %q", headers)
-		}
+		testkit.Check(t, len(headers["traceparent"]) <= len(producer) && !strings.ContainsAny(headers["traceparent"]+headers["tracestate"], "\r\n"),
+			"headers %q", headers)
 	})
 }
 
@@ -115,9 +114,7 @@ func TestOff(t *testing.T) {
 		span.WaitsFor("slot")
 		span.Settled("sent", now)
 		span.Left(tracing.Lost)
-		if span.TraceID()+span.Traceparent() != "" {
-			t.Error("a nil span has an ID")
-		}
+		testkit.Check(t, span.TraceID()+span.Traceparent() == "", "a nil span has an ID")
 	})
 	testkit.Equal(t, cost, 0, "allocations")
 }

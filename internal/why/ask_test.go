@@ -393,9 +393,7 @@ func TestSentences(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			answer := test.known.ask(t, Question{ID: "evt-4711"})
-			if len(answer.Events) != 1 {
-				t.Fatalf("events: got %+v, want one", answer)
-			}
+			testkit.Require(t, len(answer.Events) == 1, "events: got %+v, want one", answer)
 			testkit.EqualSlices(t, answer.Events[0].Sentences, test.want, "sentences")
 			testkit.EqualSlices(t, answer.Unknown, nil, "what is unknown")
 		})
@@ -571,9 +569,8 @@ func TestIDsOfOthers(t *testing.T) {
 	answer := known{entries: entries}.ask(t, Question{ID: "evt-4711"})
 	testkit.Equal(t, len(answer.Events), maxEvents, "events")
 	testkit.Equal(t, answer.Found, len(entries), "events found")
-	if sent := answer.Events[0]; sent.Sequence != 1 || sent.Category != "payments.refunds" {
-		t.Errorf("the first event: got %+v, want the one that was sent", sent)
-	}
+	sent := answer.Events[0]
+	testkit.Check(t, sent.Sequence == 1 && sent.Category == "payments.refunds", "the first event: got %+v, want the one that was sent", sent)
 }
 
 // TestSeveralOutcomes has dead letters that were replayed: one is dead again, one was sent, and one waits.
@@ -655,9 +652,8 @@ func TestStates(t *testing.T) {
 		"folded":     {known{entries: waiting, record: store.Explanation{Done: at("11:00:00"), Fold: &store.Fold{Number: 2}}}, "folded", true},
 	} {
 		answer := test.known.ask(t, Question{ID: "evt-4711"})
-		if len(answer.Events) != 1 || answer.Events[0].State != test.want || answer.Final() != test.final {
-			t.Errorf("%s: got %+v, final %t, want %s, %t", name, answer.Events, answer.Final(), test.want, test.final)
-		}
+		testkit.Check(t, len(answer.Events) == 1 && answer.Events[0].State == test.want && answer.Final() == test.final,
+			"%s: got %+v, final %t, want %s, %t", name, answer.Events, answer.Final(), test.want, test.final)
 	}
 }
 
@@ -713,9 +709,8 @@ func TestWhereAnEventIsNow(t *testing.T) {
 				test.known.letters[0].Sequence = 4711
 			}
 			answer := test.known.ask(t, q)
-			if len(answer.Events) != 1 || answer.Events[0].State != test.want {
-				t.Errorf("%s, asked %+v: got %+v, want one event, %s", name, q, answer.Events, test.want)
-			}
+			testkit.Check(t, len(answer.Events) == 1 && answer.Events[0].State == test.want,
+				"%s, asked %+v: got %+v, want one event, %s", name, q, answer.Events, test.want)
 		}
 	}
 	answer := known{entries: waits, pending: []Pending{inRoom("slot")}}.ask(t, Question{Category: "payments", Since: at("09:10:00")})
@@ -827,9 +822,8 @@ func TestProducersIDs(t *testing.T) {
 			want State
 		}{{sent, "sent"}, {waits, StateWaiting}, {dead, "dead"}, {delivered, "sent"}} {
 			answer := k.ask(t, Question{ID: id, Category: identity.Category})
-			if len(answer.Events) != 1 || answer.Events[0].State != k.want {
-				t.Errorf("%.20q: got %+v, want one event, %s", id, answer.Events, k.want)
-			}
+			testkit.Check(t, len(answer.Events) == 1 && answer.Events[0].State == k.want,
+				"%.20q: got %+v, want one event, %s", id, answer.Events, k.want)
 		}
 	}
 }

@@ -61,8 +61,7 @@ func TestCompare(t *testing.T) {
 		{"redis://127.0.0.1:6379\n", "redis://127.0.0.1:6380\n", false},
 		{"10/30m\n", "10/31m\n", false},
 	} {
-		if err := Compare(test.shown, test.printed); (err == nil) != test.same {
-			t.Errorf("Compare(%q, %q) = %v, want the same: %v", test.shown, test.printed, err, test.same)
-		}
+		err := Compare(test.shown, test.printed)
+		testkit.Check(t, (err == nil) == test.same, "Compare(%q, %q) = %v, want the same: %v", test.shown, test.printed, err, test.same)
 	}
 }

@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"fmt"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"strings"
 	"testing"
 )
@@ -207,7 +208,5 @@ func TestCheckReportsSomeFaults(t *testing.T) {
 		events = events.admit(100, "a", 1)
 	}
 	err := Check(Deployment{Limits: []Limit{logLimit}}, events)
-	if err == nil || strings.Count(err.Error(), "\n") != maxFaults-1 {
-		t.Errorf("reported: %v", err)
-	}
+	testkit.Check(t, err != nil && strings.Count(err.Error(), "\n") == maxFaults-1, "reported: %v", err)
 }

@@ -26,14 +26,10 @@ func TestReservedPortsDiffer(t *testing.T) {
 	taken := make(map[int]bool)
 	for range 50 {
 		port := servertest.ReservePort(t)
-		if taken[port] {
-			t.Fatalf("got the port %d twice", port)
-		}
+		testkit.Require(t, !taken[port], "got the port %d twice", port)
 		taken[port] = true
 		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			t.Fatalf("got %v on a reserved port, want a listener", err)
-		}
+		testkit.Require(t, err == nil, "got %v on a reserved port, want a listener", err)
 		_ = listener.Close()
 	}
 }
@@ -101,9 +97,8 @@ func requireLine(t *testing.T, c *client, want string) {
 	t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(testkit.Patience))
 	line, err := c.reader.ReadString('\n')
-	if got := strings.TrimRight(line, "\r\n"); err != nil || got != want {
-		t.Fatalf("answer = %q, %v; want %q", got, err, want)
-	}
+	got := strings.TrimRight(line, "\r\n")
+	testkit.Require(t, err == nil && got == want, "answer = %q, %v; want %q", got, err, want)
 }
 
 // requireSilence waits a moment and fails on an answer.
@@ -111,17 +106,14 @@ func requireSilence(t *testing.T, c *client) {
 	t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	line, err := c.reader.ReadString('\n')
-	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatalf("answer = %q, %v; want none", line, err)
-	}
+	testkit.Require(t, errors.Is(err, os.ErrDeadlineExceeded), "answer = %q, %v; want none", line, err)
 }
 
 func requireBroken(t *testing.T, c *client) {
 	t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(testkit.Patience))
-	if line, err := c.reader.ReadString('\n'); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatalf("answer = %q, %v; want a broken connection", line, err)
-	}
+	line, err := c.reader.ReadString('\n')
+	testkit.Require(t, err != nil && !errors.Is(err, os.ErrDeadlineExceeded), "answer = %q, %v; want a broken connection", line, err)
 }
 
 func newClient(t *testing.T, address string) *redis.Client {
@@ -150,9 +142,7 @@ func TestClusterMovesASlot(t *testing.T) {
 	home.CLI("MSET", "{tag}a", "1", "{tag}b", "2")
 	move := c.MoveSlot(slot, others[0])
 	requireError(t, home, "ASK ", "GET", "{tag}absent")
-	if !move.Keys(1) || !move.Keys(5) || move.Keys(1) {
-		t.Error("got other steps of the move, want two")
-	}
+	testkit.Check(t, move.Keys(1) && move.Keys(5) && !move.Keys(1), "got other steps of the move, want two")
 	requireError(t, home, "ASK ", "GET", "{tag}a")
 	move.End()
 	requireError(t, home, "MOVED ", "GET", "{tag}a")

@@ -118,9 +118,8 @@ func (w *world) plan() (all []planned, events []string) {
 	publish := func(at time.Duration, category, body string) {
 		events = append(events, category)
 		add(at, "", func() {
-			if _, err := w.js.PublishMsg(w.t.Context(), &nats.Msg{Subject: "notify." + category, Data: []byte(body)}); err != nil {
-				w.t.Errorf("publish: %v", err)
-			}
+			_, err := w.js.PublishMsg(w.t.Context(), &nats.Msg{Subject: "notify." + category, Data: []byte(body)})
+			testkit.Check(w.t, err == nil, "publish: %v", err)
 		})
 	}
 	last := length - 40*time.Second // the rest is for the events to end
@@ -326,9 +325,8 @@ func (w *world) checkEvent(category string) (waiting int) {
 	}
 	isCalm := strings.HasPrefix(category, "bad.calm") && w.policy == throttle.Hold
 	isRejected := strings.HasPrefix(category, "bad.") && (isCalm || outcomes["dropped"] == 0) // else a limit or a policy may drop it
-	if sum != n || outcomes["sent"] != posts || isRejected != (outcomes["dead"] > 0) {
-		w.t.Errorf("%s has the outcomes %v and %d posts, want one outcome for each of %d events", category, outcomes, posts, n)
-	}
+	testkit.Check(w.t, sum == n && outcomes["sent"] == posts && isRejected == (outcomes["dead"] > 0),
+		"%s has the outcomes %v and %d posts, want one outcome for each of %d events", category, outcomes, posts, n)
 	return waiting
 }
 

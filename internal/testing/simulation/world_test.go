@@ -115,9 +115,7 @@ func newWorld(t *testing.T, seed uint64, address, folder string) *world {
 	w.server, err = server.NewServer(&server.Options{DontListen: true, JetStream: true, StoreDir: folder, NoSigs: true, NoLog: true})
 	testkit.NoError(t, err)
 	w.server.Start()
-	if !w.server.ReadyForConnections(10 * time.Second) {
-		t.Fatal("the NATS server is not ready")
-	}
+	testkit.Require(t, w.server.ReadyForConnections(10*time.Second), "the NATS server is not ready")
 	conn, err := nats.Connect("", nats.InProcessServer(w.server))
 	testkit.NoError(t, err)
 	t.Cleanup(conn.Close)

@@ -76,9 +76,7 @@ func TestHistory(t *testing.T) {
 	testkit.Equal(t, page.texts()+page.Next.Cursor, "one", "last page")
 	testkit.Equal(t, fmt.Sprint(*page.Messages[0].Metadata), "{e map[name:n]}", "metadata")
 	testkit.Equal(t, ask(t, s, MethodHistory, "oldest", first.TS).texts(), "three two", "after the first message")
-	if ask(t, s, MethodHistory).Messages[2].Metadata != nil {
-		t.Error("got metadata that nobody asked for")
-	}
+	testkit.Check(t, ask(t, s, MethodHistory).Messages[2].Metadata == nil, "got metadata that nobody asked for")
 	testkit.Equal(t, ask(t, s, MethodReplies, "ts", first.TS, "oldest", first.TS).texts(), "one reply", "thread")
 	s.Delete(first.TS)
 	testkit.Equal(t, ask(t, s, MethodHistory).texts(), "three two", "without the deleted message")

@@ -92,9 +92,7 @@ func TestRunner(t *testing.T) {
 		wanted = append(wanted, m.name+": "+m.name)
 	}
 	testkit.EqualSlices(t, verdicts, wanted, "verdicts of the progress\n%s", progress.String())
-	if !strings.HasSuffix(report.String(), "\n4 of 14 caught\n") {
-		t.Errorf("got the report %s, want 4 of 14 caught", report.String())
-	}
+	testkit.Check(t, strings.HasSuffix(report.String(), "\n4 of 14 caught\n"), "got the report %s, want 4 of 14 caught", report.String())
 	testkit.NoError(t, r.tryAll(t.Context(), mutants[:1], &report, &progress))
 
 	for name, text := range sample {

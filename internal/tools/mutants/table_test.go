@@ -26,19 +26,13 @@ func TestTable(t *testing.T) {
 	names, bugs := make(map[string]bool), make(map[string]bool)
 	tests := make(map[string][]string) // by package
 	for _, m := range table() {
-		if !nameForm.MatchString(m.name) || names[m.name] {
-			t.Errorf("the name %q has the wrong form or is used twice", m.name)
-		}
-		if !bugForm.MatchString(m.bug) || bugs[m.bug] {
-			t.Errorf("%s: what is wrong is no sentence or is used twice: %q", m.name, m.bug)
-		}
+		testkit.Check(t, nameForm.MatchString(m.name) && !names[m.name], "the name %q has the wrong form or is used twice", m.name)
+		testkit.Check(t, bugForm.MatchString(m.bug) && !bugs[m.bug], "%s: what is wrong is no sentence or is used twice: %q", m.name, m.bug)
 		names[m.name], bugs[m.bug] = true, true
 		wantPlanted(t, m)
 		wantTest(t, m, tests)
 	}
-	if len(names) == 0 {
-		t.Error("the table is empty")
-	}
+	testkit.Check(t, len(names) != 0, "the table is empty")
 }
 
 // wantPlanted applies the changes of a mutant in memory.
@@ -55,12 +49,8 @@ func wantPlanted(t *testing.T, m mutant) {
 			texts[e.file] = string(text)
 		}
 		changed, err := e.apply(texts[e.file])
-		if err != nil {
-			t.Errorf("%s: %v", m.name, err)
-		}
-		if e.old == e.new {
-			t.Errorf("%s: changes nothing in %s", m.name, e.file)
-		}
+		testkit.Check(t, err == nil, "%s: %v", m.name, err)
+		testkit.Check(t, e.old != e.new, "%s: changes nothing in %s", m.name, e.file)
 		texts[e.file] = changed
 	}
 }
@@ -82,9 +72,7 @@ func wantTest(t *testing.T, m mutant, tests map[string][]string) {
 	if _, known := tests[folder]; !known {
 		tests[folder] = testsOf(t, filepath.Join(root, folder))
 	}
-	if !slices.ContainsFunc(tests[folder], wanted.MatchString) {
-		t.Errorf("%s: %s has no test %q", m.name, folder, run)
-	}
+	testkit.Check(t, slices.ContainsFunc(tests[folder], wanted.MatchString), "%s: %s has no test %q", m.name, folder, run)
 }
 
 func testsOf(t *testing.T, folder string) []string {

@@ -23,9 +23,7 @@ var (
 
 func TestExamplesAreWhatTheLimiterDoes(t *testing.T) {
 	examples := exampleForm.FindAllStringSubmatch(testkit.Text(t, filepath.Join(docs, "limits.md")), -1)
-	if len(examples) != 4 {
-		t.Fatalf("found %d examples, want 4", len(examples))
-	}
+	testkit.Require(t, len(examples) == 4, "found %d examples, want 4", len(examples))
 	for _, example := range examples {
 		settings, rows := example[1], strings.TrimSpace(example[2])
 		var now time.Time
@@ -59,9 +57,7 @@ func evaluate(
 ) (admitted int, level, next string) {
 	t.Helper()
 	form := eventsForm.FindStringSubmatch(events)
-	if form == nil {
-		t.Fatalf("%q is not a number and a category, perhaps with a key", events)
-	}
+	testkit.Require(t, form != nil, "%q is not a number and a category, perhaps with a key", events)
 	count := testkit.Must(strconv.Atoi(form[1]))(t)
 	var requests []store.Request
 	for i := range count {

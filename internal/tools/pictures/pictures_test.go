@@ -23,20 +23,14 @@ func TestPicturesAreWhatTheLimiterDoes(t *testing.T) {
 		name, wanted, err := picture(drawn(a))
 		testkit.NoError(t, err)
 		names = append(names, name)
-		if testkit.Text(t, filepath.Join(docs, "limits", name)) != string(wanted) {
-			t.Errorf("docs/limits/%s is not what the limiter does: run make docs", name)
-		}
-		if !strings.Contains(page, "](limits/"+name+")") {
-			t.Errorf("docs/limits.md does not show %s", name)
-		}
+		testkit.Check(t, testkit.Text(t, filepath.Join(docs, "limits", name)) == string(wanted),
+			"docs/limits/%s is not what the limiter does: run make docs", name)
+		testkit.Check(t, strings.Contains(page, "](limits/"+name+")"), "docs/limits.md does not show %s", name)
 	}
 	names = append(names, weekName)
-	if testkit.Text(t, filepath.Join(docs, "limits", weekName)) != string(testkit.Must(pictureOfWeek())(t)) {
-		t.Errorf("docs/limits/%s is not what the limiter does: run make docs", weekName)
-	}
-	if !strings.Contains(page, "](limits/"+weekName+")") {
-		t.Errorf("docs/limits.md does not show %s", weekName)
-	}
+	testkit.Check(t, testkit.Text(t, filepath.Join(docs, "limits", weekName)) == string(testkit.Must(pictureOfWeek())(t)),
+		"docs/limits/%s is not what the limiter does: run make docs", weekName)
+	testkit.Check(t, strings.Contains(page, "](limits/"+weekName+")"), "docs/limits.md does not show %s", weekName)
 	for _, file := range testkit.Must(os.ReadDir(filepath.Join(docs, "limits")))(t) {
 		if !slices.Contains(names, file.Name()) {
 			t.Errorf("docs/limits/%s is drawn by nothing", file.Name())
@@ -59,9 +53,8 @@ func TestRunsDiffer(t *testing.T) {
 		}
 		testkit.Equal(t, len(r.arrivals), len(arrivals()), "arrivals of %s", a)
 		admitted := fmt.Sprint(r.arrivals)
-		if other, same := seen[admitted]; same {
-			t.Errorf("%s admits what %s admits", a, other)
-		}
+		other, same := seen[admitted]
+		testkit.Check(t, !same, "%s admits what %s admits", a, other)
 		seen[admitted] = a
 	}
 }

@@ -22,9 +22,8 @@ func TestTablesAreUpToDate(t *testing.T) {
 	}
 	testkit.NoError(t, rewrite(copied))
 	for _, w := range written {
-		if testkit.Text(t, filepath.Join(root, w.page)) != testkit.Text(t, filepath.Join(copied, w.page)) {
-			t.Errorf("the table of %s is not what the code says: run make docs", w.page)
-		}
+		testkit.Check(t, testkit.Text(t, filepath.Join(root, w.page)) == testkit.Text(t, filepath.Join(copied, w.page)),
+			"the table of %s is not what the code says: run make docs", w.page)
 	}
 }
 
