@@ -59,9 +59,8 @@ func TestAlertGroups(t *testing.T) {
 			workers.awaitSum(alerts, "notifier_resolved_total", "result", "paired")
 			for _, post := range first {
 				changes := d.updates(post)
-				if len(changes) != 1 || colour(changes[0].Message) != resolvedColour || !strings.Contains(changes[0].Message.Text, "RESOLVED") {
-					t.Errorf("the message %q was not changed into a resolved one: %v", post.Text, changes)
-				}
+				testkit.Check(t, len(changes) == 1 && colour(changes[0].Message) == resolvedColour && strings.Contains(changes[0].Message.Text, "RESOLVED"),
+					"the message %q was not changed into a resolved one: %v", post.Text, changes)
 				replies := slices.DeleteFunc(d.slack.Accepted(), func(p slacktest.Post) bool { return p.Thread != post.Timestamp })
 				testkit.Equal(t, len(replies), 1, "replies to the message %q", post.Text)
 			}

@@ -165,9 +165,7 @@ func TestWorkerPausedPastItsLease(t *testing.T) {
 		testkit.Between(t, posts, 1, 2, "posts of %s", id)
 		if posts == 2 {
 			twice++
-			if byOther[id] == 0 {
-				t.Errorf("%s was posted twice, and not because it was under way when the worker was paused", id)
-			}
+			testkit.Check(t, byOther[id] != 0, "%s was posted twice, and not because it was under way when the worker was paused", id)
 		}
 	}
 	testkit.AtMost(t, twice, 2*concurrency, "events were posted twice, those under way or being recorded")

@@ -18,9 +18,7 @@ import (
 func (w *worker) wantReadyGauge(want float64) {
 	w.t.Helper()
 	series := w.scrape()["notifier_ready"].GetMetric()
-	if len(series) != 1 || series[0].GetGauge().GetValue() != want {
-		w.t.Errorf("notifier_ready is %v, want %v", series, want)
-	}
+	testkit.Check(w.t, len(series) == 1 && series[0].GetGauge().GetValue() == want, "notifier_ready is %v, want %v", series, want)
 }
 
 // TestServersDownAtStart starts a worker before NATS and Redis, and kills NATS at the end. The gauge of readiness agrees with /readyz.
@@ -35,9 +33,8 @@ func TestServersDownAtStart(t *testing.T) {
 	unknown := func(names ...string) {
 		t.Helper()
 		for _, name := range names {
-			if series := w.scrape()[name].GetMetric(); len(series) > 0 {
-				t.Errorf("%s is %v, and nobody knows it yet", name, series)
-			}
+			series := w.scrape()[name].GetMetric()
+			testkit.Check(t, len(series) == 0, "%s is %v, and nobody knows it yet", name, series)
 		}
 	}
 	unknown("notifier_limit_size", "notifier_limit_used", "notifier_degraded", "notifier_ack_pending", "notifier_room_pending")

@@ -155,9 +155,8 @@ func (w *worker) awaitUnready(says string) {
 
 func (w *worker) wantHealthy() {
 	w.t.Helper()
-	if status, body := w.get("/healthz"); status != http.StatusOK {
-		w.t.Errorf("/healthz of %s has status %d, want 200: %s", w.name, status, body)
-	}
+	status, body := w.get("/healthz")
+	testkit.Check(w.t, status == http.StatusOK, "/healthz of %s has status %d, want 200: %s", w.name, status, body)
 }
 
 // samples are the metrics of one scrape.
@@ -166,9 +165,7 @@ type samples map[string]*dto.MetricFamily
 func (w *worker) scrape() samples {
 	w.t.Helper()
 	status, body := w.get("/metrics")
-	if status != http.StatusOK {
-		w.t.Fatalf("scrape %s: status %d: %s", w.name, status, body)
-	}
+	testkit.Require(w.t, status == http.StatusOK, "scrape %s: status %d: %s", w.name, status, body)
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	return testkit.Must(parser.TextToMetricFamilies(strings.NewReader(body)))(w.t)
 }

@@ -26,9 +26,7 @@ func (p *process) suggested(text string) string {
 	p.t.Helper()
 	out := p.stdout.String()
 	command := regexp.MustCompile(`(?m)^  .*` + text + `.*$`).FindString(out)
-	if command == "" {
-		p.t.Fatalf("the guide suggests no %q:\n%s", text, out)
-	}
+	testkit.Require(p.t, command != "", "the guide suggests no %q:\n%s", text, out)
 	return strings.Join(append(regexp.MustCompile(`(?m)^  export .*$`).FindAllString(out, -1), command), "\n")
 }
 
@@ -38,9 +36,7 @@ func paste(t *testing.T, command string) string {
 	shell := exec.CommandContext(t.Context(), "sh", "-c", command)
 	shell.Env = settings{}.environment()
 	output, err := shell.CombinedOutput()
-	if err != nil {
-		t.Errorf("%s: %v\n%s", command, err, output)
-	}
+	testkit.Check(t, err == nil, "%s: %v\n%s", command, err, output)
 	return string(output)
 }
 
@@ -60,16 +56,12 @@ func TestDev(t *testing.T) {
 	out := p.stdout.String()
 	testkit.Lacks(t, "output in a pipe", out, escape)
 	length := regexp.MustCompile(`(?m)^\d+ events in (\S+)$`).FindStringSubmatch(out)
-	if length == nil {
-		t.Fatalf("it does not say how long it ran:\n%s", out)
-	}
+	testkit.Require(t, length != nil, "it does not say how long it ran:\n%s", out)
 	windows := 1 + int(testkit.Must(time.ParseDuration(length[1]))(t)/(30*time.Second)) // of the global limit; a busy machine makes the run longer
 	testkit.Between(t, len(notification.FindAllString(out, -1)), 25, 36*windows, "notifications of the storm in %d windows, most of the 30 that the limits allow at once", windows)
 	table := regexp.MustCompile(`(?s)\d+ events in \S+\nCATEGORY +EVENTS +SENT +DROPPED +DUPLICATE +DEAD +EXPIRED +FOLDED +DROPPED BY\n` +
 		`payments  .*\ndeploys .*\nall +(\d+ +){3}[1-9]\d* +[1-9]\d* +0 +[1-9]\d* +(category \d+, )?deploys@key \d+, global \d+, mute \d+`)
-	if !table.MatchString(out) {
-		t.Errorf("it does not end with the table:\n%s", out)
-	}
+	testkit.Check(t, table.MatchString(out), "it does not end with the table:\n%s", out)
 	testkit.Lacks(t, "log", p.stderr.String(), "ERROR", "WARN")
 }
 

@@ -67,9 +67,8 @@ func (d digest) wantSum(t testing.TB) {
 	for _, n := range d.paths {
 		sum += n
 	}
-	if sum != d.dropped || len(d.paths) > 10 {
-		t.Errorf("a digest of %d drops has %d paths, and counts that add up to %d: %s", d.dropped, len(d.paths), sum, d.Message.Text)
-	}
+	testkit.Check(t, sum == d.dropped && len(d.paths) <= 10,
+		"a digest of %d drops has %d paths, and counts that add up to %d: %s", d.dropped, len(d.paths), sum, d.Message.Text)
 }
 
 func (d digest) shows(text string) bool {

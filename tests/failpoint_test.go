@@ -107,9 +107,9 @@ func (d *deployment) lapseDigest() {
 	testkit.Eventually(d.t, "somebody sees it", func() bool { return !strings.Contains(d.redis.CLI("hget", counts, "\nclaimed"), " posting 1 ") })
 }
 
-// TestKilledWhileTelling kills a worker that has claimed a digest, before or after its post. If the token may look posts up, every drop is
+// TestKilledWhileReporting kills a worker that has claimed a digest, before or after its post. If the token may look posts up, every drop is
 // in one digest. Otherwise no worker posts the digest again, and the next digest includes its counts as doubtful.
-func TestKilledWhileTelling(t *testing.T) {
+func TestKilledWhileReporting(t *testing.T) {
 	t.Parallel()
 	const dropped, later = 20, 5
 	for _, test := range []struct {

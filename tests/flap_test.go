@@ -36,9 +36,8 @@ func (d *deployment) awaitSteady(of slacktest.Post, status string) slacktest.Pos
 		return len(reports) > 0
 	})
 	d.awaitEmpty()
-	if len(reports) != 1 || !strings.HasSuffix(reports[0].Message.Text, " UTC: "+status) || reports[0].Thread != of.Timestamp {
-		d.t.Errorf("the reports are %+v, want one in the thread of %s that says %s", reports, of.Timestamp, status)
-	}
+	testkit.Check(d.t, len(reports) == 1 && strings.HasSuffix(reports[0].Message.Text, " UTC: "+status) && reports[0].Thread == of.Timestamp,
+		"the reports are %+v, want one in the thread of %s that says %s", reports, of.Timestamp, status)
 	return reports[0]
 }
 

@@ -193,9 +193,8 @@ func TestReminderOfFolded(t *testing.T) {
 	d.awaitEmpty()
 	for _, post := range append(d.posts("again"), d.post("fired")) {
 		changes := d.updates(post)
-		if len(changes) == 0 || colour(changes[len(changes)-1].Message) != resolvedColour {
-			t.Errorf("the updates of the message %s are %+v, want that it is resolved", post.Timestamp, changes)
-		}
+		testkit.Check(t, len(changes) != 0 && colour(changes[len(changes)-1].Message) == resolvedColour,
+			"the updates of the message %s are %+v, want that it is resolved", post.Timestamp, changes)
 	}
 }
 

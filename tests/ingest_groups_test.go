@@ -75,8 +75,6 @@ func (p *process) peakMemory() int {
 	p.t.Helper()
 	status := testkit.Must(os.ReadFile(fmt.Sprintf("/proc/%d/status", p.command.Process.Pid)))(p.t)
 	found := peakForm.FindSubmatch(status)
-	if found == nil {
-		p.t.Fatalf("no peak of memory in %s", status)
-	}
+	testkit.Require(p.t, found != nil, "no peak of memory in %s", status)
 	return testkit.Must(strconv.Atoi(string(found[1])))(p.t) << 10
 }

@@ -130,9 +130,8 @@ func TestGuarantees(t *testing.T) {
 	workers.awaitEvents(110)
 	d.awaitEmpty()
 	counts := count(d.slack.Accepted(), "category")
-	if noise, security := counts["noise"]+counts["more.noise"], counts["security"]+counts["security.login"]; noise != 10 || security != 20 {
-		t.Errorf("posted were %v, want 10 of the flood and 20 of security", counts)
-	}
+	noise, security := counts["noise"]+counts["more.noise"], counts["security"]+counts["security.login"]
+	testkit.Check(t, noise == 10 && security == 20, "posted were %v, want 10 of the flood and 20 of security", counts)
 	workers.awaitSum(80, "notifier_dropped_total", "level", "global")
 }
 

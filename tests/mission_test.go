@@ -32,9 +32,8 @@ func TestMission(t *testing.T) {
 	workers.awaitSum(500, "notifier_dropped_total")
 	byCategory := workers.sum("notifier_dropped_total", "level", "category")
 	byGlobal := workers.sum("notifier_dropped_total", "level", "global")
-	if byCategory+byGlobal != 500 || byGlobal == 0 {
-		t.Errorf("%d dropped by category and %d by the global limit, want 500 together, and some by the global one", byCategory, byGlobal)
-	}
+	testkit.Check(t, byCategory+byGlobal == 500 && byGlobal != 0,
+		"%d dropped by category and %d by the global limit, want 500 together, and some by the global one", byCategory, byGlobal)
 	posted := count(d.slack.Posts(), "category")
 	for _, category := range categories {
 		workers.awaitEvents(posted[category], "category", category, "outcome", "sent")

@@ -101,9 +101,7 @@ func (s *session) enter(block, output doctest.Block) {
 		if err == nil {
 			return
 		}
-		if !output.Eventually || time.Now().After(deadline) {
-			s.t.Fatalf("%s:%d:\n%s%v", s.file, block.Line, block.Text, err)
-		}
+		testkit.Require(s.t, output.Eventually && !time.Now().After(deadline), "%s:%d:\n%s%v", s.file, block.Line, block.Text, err)
 		time.Sleep(20 * time.Millisecond) // between two looks, as testkit.Await does
 	}
 }
@@ -126,8 +124,6 @@ func (s *session) run(block doctest.Block, allSucceed bool) (printed string, sta
 		s.t.Fatalf("%s:%d: the commands still run after %v:\n%s", s.file, block.Line, patience, block.Text)
 	}
 	text := string(testkit.Must(os.ReadFile(s.printed))(s.t))
-	if !alive {
-		s.t.Fatalf("%s:%d: a command has failed:\n%s\nThis is printed:\n%s", s.file, block.Line, block.Text, text)
-	}
+	testkit.Require(s.t, alive, "%s:%d: a command has failed:\n%s\nThis is printed:\n%s", s.file, block.Line, block.Text, text)
 	return text, testkit.Must(strconv.Atoi(line))(s.t)
 }

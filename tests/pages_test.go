@@ -24,9 +24,7 @@ func TestPages(t *testing.T) {
 		t.Run(strings.TrimPrefix(file, "../"), func(t *testing.T) {
 			t.Parallel()
 			blocks, err := doctest.Blocks(string(testkit.Must(os.ReadFile(file))(t)))
-			if err != nil {
-				t.Fatalf("%s: %v", file, err)
-			}
+			testkit.Require(t, err == nil, "%s: %v", file, err)
 			p := &page{t: t, file: strings.TrimPrefix(file, "../"), folder: t.TempDir()}
 			for i, block := range blocks {
 				output := doctest.Block{Text: doctest.Anything}
@@ -102,9 +100,7 @@ func (p *page) follow(block, output doctest.Block) {
 	case block.Language == "javascript":
 		p.parse(block, "example.mjs", "node", "--check")
 	case block.Language == "json":
-		if !json.Valid([]byte(block.Text)) {
-			p.t.Errorf("%s:%d: this is not JSON:\n%s", p.file, block.Line, block.Text)
-		}
+		testkit.Check(p.t, json.Valid([]byte(block.Text)), "%s:%d: this is not JSON:\n%s", p.file, block.Line, block.Text)
 	case block.Language == "env":
 		p.accept(block)
 	case block.Language == "yaml", block.Language == "text", block.Language == "output":
@@ -146,9 +142,7 @@ func (p *page) compile(block doctest.Block) {
 	file := filepath.Join(p.folder, "overlay.json")
 	testkit.NoError(p.t, os.WriteFile(file, overlay, 0o600))
 	output, err := exec.Command("go", "build", "-ldflags", "-s -w", "-overlay", file, "-o", filepath.Join(p.folder, "example"), place).CombinedOutput()
-	if err != nil {
-		p.t.Fatalf("%s:%d: %v\n%s", p.file, block.Line, err, output)
-	}
+	testkit.Require(p.t, err == nil, "%s:%d: %v\n%s", p.file, block.Line, err, output)
 }
 
 // accept runs `notifier check` with the settings of a block, and with the console as sink if the settings have no token.

@@ -44,10 +44,8 @@ func (d *deployment) wantResolved(firing, resolved string) {
 	d.t.Helper()
 	first, reply := d.post(firing), d.post(resolved)
 	testkit.Equal(d.t, first.Thread, "", "thread of the message of %s", firing)
-	if reply.Thread != first.Timestamp || reply.ChannelID != first.ChannelID {
-		d.t.Errorf("%s stands in the thread %q of %s, want in that of %s: %q of %s",
-			resolved, reply.Thread, reply.ChannelID, firing, first.Timestamp, first.ChannelID)
-	}
+	testkit.Check(d.t, reply.Thread == first.Timestamp && reply.ChannelID == first.ChannelID,
+		"%s stands in the thread %q of %s, want in that of %s: %q of %s", resolved, reply.Thread, reply.ChannelID, firing, first.Timestamp, first.ChannelID)
 	testkit.Eventually(d.t, "an update of the message of "+firing, func() bool { return len(d.updates(first)) > 0 })
 	changes := d.updates(first)
 	testkit.Equal(d.t, len(changes), 1, "updates of the message of %s", firing)

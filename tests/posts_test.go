@@ -23,9 +23,7 @@ func (d *deployment) posts(id string) []slacktest.Post {
 func (d *deployment) post(id string) slacktest.Post {
 	d.t.Helper()
 	found := d.posts(id)
-	if len(found) != 1 {
-		d.t.Fatalf("%s was posted %d times, want once", id, len(found))
-	}
+	testkit.Require(d.t, len(found) == 1, "%s was posted %d times, want once", id, len(found))
 	return found[0]
 }
 
@@ -64,14 +62,10 @@ func wantPosts(t testing.TB, posts []slacktest.Post, want map[string]int) {
 	t.Helper()
 	got := count(posts, "id")
 	for id, n := range want {
-		if got[id] != n {
-			t.Errorf("%s was posted %d times, want %d", id, got[id], n)
-		}
+		testkit.Check(t, got[id] == n, "%s was posted %d times, want %d", id, got[id], n)
 		delete(got, id)
 	}
-	if len(got) > 0 {
-		t.Errorf("posts of other events: %v", got)
-	}
+	testkit.Check(t, len(got) == 0, "posts of other events: %v", got)
 }
 
 // wantDefaultLimits wants posts of exactly 100 events, and of at most 10 of each category. Repeated posts of an event count once.

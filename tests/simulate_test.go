@@ -43,9 +43,7 @@ func TestSimulateAsTheWorker(t *testing.T) {
 		}
 	}
 	testkit.NoError(t, json.Unmarshal([]byte(p.stdout.String()), &report))
-	if len(report.Paths) != 3 {
-		t.Fatalf("it reports %+v, want three categories", report.Paths)
-	}
+	testkit.Require(t, len(report.Paths) == 3, "it reports %+v, want three categories", report.Paths)
 	w := d.startReady("worker", changes...)
 	for _, path := range report.Paths {
 		w.alone().awaitEvents(path.Sent, "outcome", "sent", "category", path.Category)

@@ -64,9 +64,7 @@ func TestSlackStorm(t *testing.T) {
 func await(t testing.TB, within time.Duration, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(within + testkit.Patience); !holds(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not all %s within %v", what, within)
-		}
+		testkit.Require(t, !time.Now().After(deadline), "not all %s within %v", what, within)
 	}
 }
 

@@ -113,9 +113,7 @@ func wantLimitsAndRest(t *testing.T, shown status.Status) {
 	t.Helper()
 	used := make(map[string]status.Limit)
 	for _, limit := range shown.Limits {
-		if limit.Full() != (limit.Next != nil) {
-			t.Errorf("the next slot of %+v", limit)
-		}
+		testkit.Check(t, limit.Full() == (limit.Next != nil), "the next slot of %+v", limit)
 		limit.Next = nil
 		used[limit.Path] = limit
 	}
@@ -125,15 +123,13 @@ func wantLimitsAndRest(t *testing.T, shown status.Status) {
 		"security": {Use: limits.Use{Level: "security", Path: "security", Limit: "2/1h", Used: 2, Size: 2}, PerMinute: 4},
 	}, "limits")
 	testkit.EqualSlices(t, shown.DeadLetters, []status.DeadLetter{{Reason: "bad_json", Count: 1}}, "dead letters")
-	if len(shown.Changes) != 1 || shown.Changes[0].Path != "security" || shown.Changes[0].Limit != "2/1h" || shown.Changes[0].By != "ada" {
-		t.Errorf("the live limits are %+v", shown.Changes)
-	}
+	testkit.Check(t, len(shown.Changes) == 1 && shown.Changes[0].Path == "security" && shown.Changes[0].Limit == "2/1h" && shown.Changes[0].By == "ada",
+		"the live limits are %+v", shown.Changes)
 	if len(shown.Channels) != 1 || shown.Channels[0].Name != defaultChannel || shown.Channels[0].PerMinute != 12 || shown.Channels[0].Queued() != 0 {
 		t.Errorf("the channels are %+v", shown.Channels)
 	}
-	if b := shown.Backlog; b.Waiting != 0 || b.Unacked != 0 || b.Stream != 0 || b.InRoom["channel"] != 0 {
-		t.Errorf("the backlog is %+v", b)
-	}
+	b := shown.Backlog
+	testkit.Check(t, b.Waiting == 0 && b.Unacked == 0 && b.Stream == 0 && b.InRoom["channel"] == 0, "the backlog is %+v", b)
 	if shown.Redis.Role != "primary" || shown.Redis.SlowestCall == 0 || shown.NATS.Replicas != 1 ||
 		!strings.HasPrefix(shown.NATS.Server, "127.0.0.1:") || len(shown.Unknown)+len(shown.Mismatches) > 0 {
 		t.Errorf("shown of the servers: %+v %+v, not known: %q, settings: %v", shown.Redis, shown.NATS, shown.Unknown, shown.Mismatches)

@@ -88,9 +88,8 @@ func (f floods) wantFirstDigest(channel string, categories []string) {
 	f.t.Helper()
 	const dropped = 80 - digestSlots
 	digests, events := f.digests(channel), notifications(postsTo(f.slack.Accepted(), channel))
-	if len(digests) != 1 || digests[0].atLeast || len(events) != len(categories)*digestSlots {
-		f.t.Fatalf("%d digests in %s after %d posts; want an exact one after %d", len(digests), channel, len(events), len(categories)*digestSlots)
-	}
+	testkit.Require(f.t, len(digests) == 1 && !digests[0].atLeast && len(events) == len(categories)*digestSlots,
+		"%d digests in %s after %d posts; want an exact one after %d", len(digests), channel, len(events), len(categories)*digestSlots)
 	digests[0].wantSum(f.t)
 	for _, category := range categories {
 		testkit.Equal(f.t, digests[0].paths[category], dropped, "drops of %s that the digest reports", category)
@@ -124,9 +123,8 @@ func TestDigestOfManyPaths(t *testing.T) {
 	testkit.AtLeast(t, workers.sum("notifier_events_total", "category", "other"), junk+categories-2*10, "events without a label of their category")
 	workers.stop()
 	digests := d.digests(defaultChannel)
-	if len(digests) != 1 || len(notifications(d.slack.Posts())) != slots {
-		t.Fatalf("%d digests and %d other posts, want one and %d", len(digests), len(notifications(d.slack.Posts())), slots)
-	}
+	testkit.Require(t, len(digests) == 1 && len(notifications(d.slack.Posts())) == slots,
+		"%d digests and %d other posts, want one and %d", len(digests), len(notifications(d.slack.Posts())), slots)
 	digests[0].wantSum(t)
 	shown := digests[0]
 	// Workers count 20 paths below one first level by name.

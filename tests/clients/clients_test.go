@@ -61,9 +61,7 @@ type door struct {
 func sample(t *testing.T, file, expression string) string {
 	t.Helper()
 	found := regexp.MustCompile(expression).FindSubmatch(testkit.Must(os.ReadFile("../../" + file))(t))
-	if found == nil {
-		t.Fatalf("%s has nothing like %s", file, expression)
-	}
+	testkit.Require(t, found != nil, "%s has nothing like %s", file, expression)
 	return string(found[1])
 }
 
@@ -172,9 +170,8 @@ func TestAlertmanager(t *testing.T) {
 	}
 	d.want("alerts|firing|critical|Disk fails|", "alerts|resolved|critical|Disk fails|", "alerts|firing|critical|CPU fails|")
 	testkit.NoError(t, d.js.DeleteStream(t.Context(), "NOTIFICATIONS"))
-	if retry, err := sender.Notify(ctx, of("Lost", time.Time{})); err == nil || !retry {
-		t.Errorf("Alertmanager repeats %t after %v, and the alert is not stored", retry, err)
-	}
+	retry, err := sender.Notify(ctx, of("Lost", time.Time{}))
+	testkit.Check(t, err != nil && retry, "Alertmanager repeats %t after %v, and the alert is not stored", retry, err)
 }
 
 // TestLargeGroup sends 300 alerts at once with Alertmanager's code. All of them are stored, and Alertmanager sends none of them again.
@@ -239,9 +236,8 @@ func TestCloudEvents(t *testing.T) {
 		sent.SetType("declined")
 		testkit.NoError(t, sent.SetData(cloudevents.ApplicationJSON, map[string]string{"title": "card declined", "severity": "error"}))
 		for range 2 {
-			if result := client.Send(mode(t.Context()), sent); !cloudevents.IsACK(result) {
-				t.Errorf("%v", result)
-			}
+			result := client.Send(mode(t.Context()), sent)
+			testkit.Check(t, cloudevents.IsACK(result), "%v", result)
 		}
 	}
 	d.want("shop.deploys||error|card declined|", "shop.deploys||error|card declined|")
@@ -330,9 +326,8 @@ func TestAnswersConform(t *testing.T) {
 	if len(errs) > 0 {
 		t.Fatal(errs)
 	}
-	if valid, problems := v.ValidateDocument(); !valid {
-		t.Fatalf("the description is not valid: %v", problems)
-	}
+	valid, problems := v.ValidateDocument()
+	testkit.Require(t, valid, "the description is not valid: %v", problems)
 	r := &reader{open(t, "open.>"), v, make(map[int]bool)}
 	for _, a := range answers {
 		testkit.Equal(t, r.check(a.method, a.path, a.contentType, a.body, a.token), a.status, "status of %s %s %.40s", a.method, a.path, a.body)

@@ -39,18 +39,15 @@ func find(t *testing.T, file, expression string) string {
 	text := read(t, samples+file)
 	testkit.NoError(t, yaml.Unmarshal(text, new(map[string]any)))
 	found := regexp.MustCompile(expression).FindAllSubmatch(text, -1)
-	if len(found) != 1 || bytes.Contains(text, []byte("\n---")) {
-		t.Fatalf("%s: %q matches %d times, or the file has a second document; want one of both", file, expression, len(found))
-	}
+	testkit.Require(t, len(found) == 1 && !bytes.Contains(text, []byte("\n---")),
+		"%s: %q matches %d times, or the file has a second document; want one of both", file, expression, len(found))
 	return string(found[0][1])
 }
 
 func glob(t *testing.T, pattern string) []string {
 	t.Helper()
 	files, err := filepath.Glob(samples + pattern)
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%s: no file, %v", pattern, err)
-	}
+	testkit.Require(t, err == nil && len(files) != 0, "%s: no file, %v", pattern, err)
 	return files
 }
 
@@ -66,9 +63,7 @@ func load(t *testing.T, variables map[string]string) config.Config {
 		t.Setenv(name, value)
 	}
 	settings, warnings, err := config.Load(config.Options{CheckTemplate: func(string) error { return nil }})
-	if err != nil || len(warnings) > 0 {
-		t.Fatalf("settings: %v, warnings: %v", err, warnings)
-	}
+	testkit.Require(t, err == nil && len(warnings) == 0, "settings: %v, warnings: %v", err, warnings)
 	return settings
 }
 

@@ -192,9 +192,8 @@ func TestChartRestartsForSettings(t *testing.T) {
 		rendered := testkit.Must(render(t, "notifier", changed))(t)
 		return rendered["Deployment notifier"].at("spec", "template", "metadata", "annotations")["checksum/settings"]
 	}
-	if a, b := sum(""), sum("settings: {NOTIFIER_GLOBAL_LIMIT: 5/1m}"); a == nil || a == b {
-		t.Errorf("got the checksums %v and %v of two settings, want different ones", a, b)
-	}
+	a, b := sum(""), sum("settings: {NOTIFIER_GLOBAL_LIMIT: 5/1m}")
+	testkit.Check(t, a != nil && a != b, "got the checksums %v and %v of two settings, want different ones", a, b)
 }
 
 func TestChartRefuses(t *testing.T) {

@@ -207,9 +207,8 @@ provision: {existingSecret: admin, settings: {NOTIFIER_NATS_USER: null, NOTIFIER
 		"NOTIFIER_NATS_USER":          "notifier",
 		"NOTIFIER_NATS_PASSWORD_FILE": "/etc/notifier/secrets/nats-password",
 	}, "variables")
-	if pod["serviceAccountName"] != nil || pod.first("containers")["envFrom"] != nil {
-		t.Error("the job needs the account or the settings of the release, which are not there before the installation")
-	}
+	testkit.Check(t, pod["serviceAccountName"] == nil && pod.first("containers")["envFrom"] == nil,
+		"the job needs the account or the settings of the release, which are not there before the installation")
 }
 
 // TestChartMonitoring wants the rules for the jobs of the release, the dashboard as it is, and a monitor that selects the services of metrics.
@@ -277,9 +276,7 @@ func TestChartRoutes(t *testing.T) {
 	}
 	without := testkit.Must(render(t, "notifier", ""))(t)
 	for _, id := range []string{"Ingress notifier-ingest", "HTTPRoute notifier-ingest", "ServiceMonitor notifier", "PrometheusRule notifier", "ConfigMap notifier-dashboard"} {
-		if without[id] != nil {
-			t.Errorf("%s is rendered without being asked for", id)
-		}
+		testkit.Check(t, without[id] == nil, "%s is rendered without being asked for", id)
 	}
 }
 

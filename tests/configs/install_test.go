@@ -29,9 +29,7 @@ func output(t *testing.T, command *exec.Cmd) string {
 	var problems bytes.Buffer
 	command.Stderr = &problems
 	out, err := command.Output()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", command, err, &problems)
-	}
+	testkit.Require(t, err == nil, "%s: %v\n%s", command, err, &problems)
 	return strings.TrimSpace(string(out))
 }
 

@@ -27,9 +27,7 @@ func conform(t *testing.T, types map[kyaml.TypeMeta]bool) validator.Validator {
 	schemas := t.TempDir()
 	for kind := range types {
 		of := openapi.SchemaForResourceType(kind)
-		if of == nil {
-			t.Fatalf("no schema for %v", kind)
-		}
+		testkit.Require(t, of != nil, "no schema for %v", kind)
 		definitions := maps.Clone(openapi.Schema().Definitions)
 		// The type of this definition lacks "integer", which its format allows.
 		definitions["io.k8s.apimachinery.pkg.util.intstr.IntOrString"] = spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"string", "integer"}}}

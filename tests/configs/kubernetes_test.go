@@ -40,9 +40,7 @@ func parse(t *testing.T, text []byte) runtime.Object {
 		testkit.NoError(t, add(scheme))
 	}
 	object, _, err := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer().Decode(text, nil, nil)
-	if err != nil {
-		t.Fatalf("%v in\n%s", err, text)
-	}
+	testkit.Require(t, err == nil, "%v in\n%s", err, text)
 	return object
 }
 
@@ -50,9 +48,7 @@ func manifest[T any](t *testing.T, name string) T {
 	t.Helper()
 	text := read(t, manifests+name)
 	object, isOne := parse(t, text).(T)
-	if !isOne || bytes.Contains(text, []byte("\n---")) {
-		t.Fatalf("%s holds another kind of object, or several", name)
-	}
+	testkit.Require(t, isOne && !bytes.Contains(text, []byte("\n---")), "%s holds another kind of object, or several", name)
 	return object
 }
 
@@ -190,9 +186,8 @@ func workerStop(settings config.Config) time.Duration {
 func TestManifestSettings(t *testing.T) {
 	pod := manifest[*appsv1.Deployment](t, "deployment.yaml").Spec.Template.Spec
 	settings := load(t, mounted(t, pod.Containers[0], "secret.yaml", "config-map.yaml"))
-	if grace, stop := time.Duration(*pod.TerminationGracePeriodSeconds)*time.Second, workerStop(settings); grace <= stop {
-		t.Errorf("got a grace period of %v, want more than the %v that a worker takes to stop", grace, stop)
-	}
+	grace, stop := time.Duration(*pod.TerminationGracePeriodSeconds)*time.Second, workerStop(settings)
+	testkit.Check(t, grace > stop, "got a grace period of %v, want more than the %v that a worker takes to stop", grace, stop)
 	testkit.Equal(t, find(t, scaler, `stream_name="([^"]*)",consumer_name="notifier"`), settings.NATS.Stream, "stream that the scaler watches")
 	testkit.Equal(t, find(t, scaler, `consumer_name="(notifier)"`), settings.NATS.Consumer, "consumer that the scaler watches")
 	testkit.Equal(t, find(t, scaler, `stream_name="([^"]*)",consumer_name="notifier-room"`), settings.Room.Stream, "room that the scaler watches")
@@ -204,9 +199,8 @@ func TestManifestSettings(t *testing.T) {
 		}
 	}
 	for _, text := range []string{settings.NATS.URL.Reveal(), settings.Redis.URL.Reveal(), "https://slack.com:443"} {
-		if server := testkit.Must(url.Parse(text))(t); !open[server.Port()] {
-			t.Errorf("the network policy opens the ports %v, want that of %s", open, text)
-		}
+		server := testkit.Must(url.Parse(text))(t)
+		testkit.Check(t, open[server.Port()], "the network policy opens the ports %v, want that of %s", open, text)
 	}
 }
 
@@ -272,9 +266,7 @@ func TestWorkerMemory(t *testing.T) {
 	t.Parallel()
 	worker := manifest[*appsv1.Deployment](t, "deployment.yaml").Spec.Template.Spec.Containers[0]
 	row := regexp.MustCompile(`\| worker \| (\d+) MiB, and a limit of twice that;`).FindSubmatch(read(t, "../../docs/operations.md"))
-	if row == nil {
-		t.Fatal("docs/operations.md names no memory of a worker")
-	}
+	testkit.Require(t, row != nil, "docs/operations.md names no memory of a worker")
 	requested, limit := worker.Resources.Requests.Memory(), worker.Resources.Limits.Memory()
 	testkit.Equal(t, requested.String(), string(row[1])+"Mi", "requested memory")
 	testkit.Equal(t, limit.Value(), 2*requested.Value(), "limit in bytes")

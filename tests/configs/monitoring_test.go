@@ -167,9 +167,7 @@ func TestAlerts(t *testing.T) {
 	metrics := known(t)
 	names := make(map[string]bool)
 	for _, rule := range rules(t) {
-		if rule.Alert == "" || names[rule.Alert] {
-			t.Errorf("got the alert %q, want a name that no other alert has", rule.Alert)
-		}
+		testkit.Check(t, rule.Alert != "" && !names[rule.Alert], "got the alert %q, want a name that no other alert has", rule.Alert)
 		names[rule.Alert] = true
 		for _, selected := range ofDeployment.FindAllStringSubmatch(rule.Expr, -1) {
 			if selected[1] == "" {
@@ -180,9 +178,8 @@ func TestAlerts(t *testing.T) {
 		if !slices.Contains([]string{"critical", "warning", "info"}, rule.Labels["severity"]) {
 			t.Errorf("%s: got severity %q, want critical, warning or info", rule.Alert, rule.Labels["severity"])
 		}
-		if rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" {
-			t.Errorf("%s: got annotations %v, want a summary and a description", rule.Alert, rule.Annotations)
-		}
+		testkit.Check(t, rule.Annotations["summary"] != "" && rule.Annotations["description"] != "",
+			"%s: got annotations %v, want a summary and a description", rule.Alert, rule.Annotations)
 	}
 }
 
@@ -204,9 +201,7 @@ func TestAlertsHaveRunbooks(t *testing.T) {
 		delete(sections, rule.Alert)
 	}
 	for title := range sections {
-		if strings.HasPrefix(title, "Notifier") {
-			t.Errorf("the section %s is of no alert", title)
-		}
+		testkit.Check(t, !strings.HasPrefix(title, "Notifier"), "the section %s is of no alert", title)
 	}
 }
 
@@ -233,9 +228,7 @@ func TestDashboards(t *testing.T) {
 		var d dashboard
 		text := read(t, file)
 		testkit.NoError(t, json.Unmarshal(text, &d))
-		if d.UID == "" || d.Title == "" {
-			t.Errorf("a dashboard without a UID or a title: %q, %q", d.UID, d.Title)
-		}
+		testkit.Check(t, d.UID != "" && d.Title != "", "a dashboard without a UID or a title: %q, %q", d.UID, d.Title)
 		for _, name := range regexp.MustCompile(`\$\{?([a-z]+)`).FindAllSubmatch(text, -1) {
 			if !slices.ContainsFunc(d.Templating.List, func(v struct{ Name, Query string }) bool { return v.Name == string(name[1]) }) {
 				t.Errorf("no variable is called %q", name[1])
@@ -285,9 +278,8 @@ var firstEvents = []scraped{
 func wantFirstEvents(t *testing.T, name, query string, results int) {
 	t.Helper()
 	shown := evaluated(t, query, firstEvents)
-	if len(shown) != results || slices.ContainsFunc(shown, func(s promql.Sample) bool { return s.F != 3 }) {
-		t.Errorf("%s: got %v, want %d results of 3", name, shown, results)
-	}
+	testkit.Check(t, len(shown) == results && !slices.ContainsFunc(shown, func(s promql.Sample) bool { return s.F != 3 }),
+		"%s: got %v, want %d results of 3", name, shown, results)
 }
 
 // TestDashboardCountsTheFirstEvents wants the panels with numbers of events to count what a worker counted before its first scrape.
@@ -328,9 +320,7 @@ func TestJobsOfWorkers(t *testing.T) {
 			metric := strings.TrimSuffix(strings.TrimPrefix(variable.Query, "label_values("), ", job)")
 			testkit.Equal(t, exported(t)[metric] != nil, true, "workers export %s", metric)
 			for _, family := range testkit.Must(ofIngest.Gather())(t) {
-				if family.GetName() == metric {
-					t.Errorf("notifier ingest exports %s too", metric)
-				}
+				testkit.Check(t, family.GetName() != metric, "notifier ingest exports %s too", metric)
 			}
 		}
 	}
@@ -348,9 +338,7 @@ func checkLayout(t *testing.T, d dashboard) {
 			}
 		}
 		for _, need := range needs {
-			if taken[need] || at.X+at.W > 24 {
-				t.Errorf("panel %q: %v is taken, or beyond the edge", panel.Title, need)
-			}
+			testkit.Check(t, !taken[need] && at.X+at.W <= 24, "panel %q: %v is taken, or beyond the edge", panel.Title, need)
 			taken[need] = true
 		}
 	}

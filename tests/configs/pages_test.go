@@ -21,9 +21,8 @@ func TestPages(t *testing.T) {
 					continue
 				}
 				parsed++
-				if err := yaml.Unmarshal([]byte(block.Text), new(map[string]any)); err != nil {
-					t.Errorf("%s:%d: %v", file, block.Line, err)
-				}
+				err := yaml.Unmarshal([]byte(block.Text), new(map[string]any))
+				testkit.Check(t, err == nil, "%s:%d: %v", file, block.Line, err)
 			}
 		}
 	}

@@ -70,9 +70,7 @@ func TestReleaseIsPinned(t *testing.T) {
 	images := groups(dockerfile, `(?m)^FROM (?:--platform=\S+ )?(\S+)`)
 	testkit.Equal(t, len(images), 2, "base images")
 	for _, image := range images {
-		if !pinned.MatchString(image) {
-			t.Errorf("Dockerfile: got the image %s, want one with tag and digest", image)
-		}
+		testkit.Check(t, pinned.MatchString(image), "Dockerfile: got the image %s, want one with tag and digest", image)
 	}
 	goVersions := groups(dockerfile, `/golang:([0-9.]+)-`)
 	for name, text := range workflows(t) {
@@ -96,18 +94,15 @@ func TestWorkflowsHaveFewRights(t *testing.T) {
 			Jobs        map[string]struct{ Permissions map[string]string }
 		}
 		testkit.NoError(t, yaml.Unmarshal([]byte(text), &workflow))
-		if workflow.Permissions == nil || len(workflow.Permissions) > 0 {
-			t.Errorf("%s: it has the rights %v by default, want none", name, workflow.Permissions)
-		}
+		testkit.Check(t, workflow.Permissions != nil && len(workflow.Permissions) == 0,
+			"%s: it has the rights %v by default, want none", name, workflow.Permissions)
 		for job, has := range workflow.Jobs {
 			for right, level := range has.Permissions {
 				if level != "read" && name != "release.yml" {
 					t.Errorf("%s: %s may %s %s", name, job, level, right)
 				}
 			}
-			if len(has.Permissions) == 0 {
-				t.Errorf("%s: got no rights of the job %s, want at least one to read the source", name, job)
-			}
+			testkit.Check(t, len(has.Permissions) != 0, "%s: got no rights of the job %s, want at least one to read the source", name, job)
 		}
 	}
 }

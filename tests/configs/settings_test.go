@@ -26,9 +26,7 @@ func assignments(t *testing.T, file string) (given, commented map[string]string)
 	text := read(t, file)
 	good := regexp.MustCompile(`^(# .*|#|#?NOTIFIER_[A-Z_]+=([^\s"']|[^\s"'][^"']*[^\s"'])?|)$`)
 	for line := range bytes.Lines(text) {
-		if !good.Match(bytes.TrimSuffix(line, []byte("\n"))) {
-			t.Errorf("%s: %q is neither NAME=value nor a comment", file, line)
-		}
+		testkit.Check(t, good.Match(bytes.TrimSuffix(line, []byte("\n"))), "%s: %q is neither NAME=value nor a comment", file, line)
 	}
 	given = testkit.Must(dotenv.UnmarshalBytesWithLookup(text, nil))(t)
 	commented = testkit.Must(dotenv.UnmarshalBytesWithLookup(bytes.ReplaceAll(text, []byte("\n#NOTIFIER_"), []byte("\nNOTIFIER_")), nil))(t)

@@ -188,9 +188,7 @@ func (d *deployment) command(arguments ...string) string {
 	command := exec.Command(filepath.Join(d.folder, workerName(0)), arguments...)
 	command.Env = append(environment(settings, d.workers[0].settings), d.recording()...)
 	output, err := command.CombinedOutput()
-	if err != nil {
-		d.t.Errorf("notifier %s: %v: %s", strings.Join(arguments, " "), err, output)
-	}
+	testkit.Check(d.t, err == nil, "notifier %s: %v: %s", strings.Join(arguments, " "), err, output)
 	return string(output)
 }
 
@@ -203,9 +201,8 @@ func (d *deployment) build() {
 	const linked = "soak-worker-X"
 	path := filepath.Join(d.folder, linked)
 	command := exec.Command("go", "build", "-tags", "histories", "-ldflags", "-X main.version="+linked, "-o", path, "../../cmd/notifier")
-	if output, err := command.CombinedOutput(); err != nil {
-		d.t.Fatalf("build the program: %v\n%s", err, output)
-	}
+	output, err := command.CombinedOutput()
+	testkit.Require(d.t, err == nil, "build the program: %v\n%s", err, output)
 	program := testkit.Must(os.ReadFile(path))(d.t)
 	testkit.NoError(d.t, os.Remove(path))
 	for i := range instances {

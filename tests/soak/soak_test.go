@@ -5,6 +5,7 @@ package soak
 import (
 	"flag"
 	"fmt"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -66,9 +67,7 @@ func TestSoak(t *testing.T) {
 		}
 	}
 	folder, err := os.MkdirTemp("", "notifier-soak-") //nolint:usetesting // it outlives a soak that fails
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	d := deploy(t, folder, seed)
 	say("seed %d, %v of faults, notes in %s; the hostile producer shares the workers' account: %v", seed, *duration, folder, d.shared)
 	d.command("limits", "set", liveCategory, liveLimit, "--as", liveAuthor)

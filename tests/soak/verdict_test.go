@@ -198,7 +198,6 @@ func (v *verdict) keep() {
 		text, err := json.MarshalIndent(ledger, "", " ")
 		failures = append(failures, err, os.WriteFile(filepath.Join(v.d.folder, name+".json"), text, 0o600))
 	}
-	if err := errors.Join(failures...); err != nil {
-		v.d.t.Errorf("write the ledgers: %v", err)
-	}
+	err := errors.Join(failures...)
+	testkit.Check(v.d.t, err == nil, "write the ledgers: %v", err)
 }
