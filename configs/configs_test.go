@@ -2,7 +2,6 @@
 package configs_test
 
 import (
-	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"io/fs"
 	"os"
 	"path"
@@ -10,6 +9,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,11 +1,12 @@
 package algorithm
 
 import (
-	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // naiveLog keeps the time of each slot.

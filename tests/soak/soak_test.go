@@ -5,7 +5,6 @@ package soak
 import (
 	"flag"
 	"fmt"
-	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/testing/hostile"
 	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 var (

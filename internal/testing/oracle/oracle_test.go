@@ -2,9 +2,10 @@ package oracle
 
 import (
 	"fmt"
-	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"strings"
 	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // Limits of the cases, by letters. Times are microseconds.
