@@ -1,8 +1,6 @@
 package simulate
 
 import (
-	"context"
-	"fmt"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -43,7 +41,7 @@ func (l *Limiter) noteFlaps(decisions []store.Decision, requests []store.Request
 }
 
 // report posts the reports that are due up to a time.
-func (l *Limiter) report(ctx context.Context, upto time.Time) error {
+func (l *Limiter) report(upto time.Time) {
 	for len(l.reports.due) > 0 && !l.reports.next.After(upto) { // most calls end here
 		pair, at := "", time.Time{}
 		for candidate, report := range l.reports.due {
@@ -52,32 +50,25 @@ func (l *Limiter) report(ctx context.Context, upto time.Time) error {
 			}
 		}
 		if l.reports.next = at; at.After(upto) {
-			return nil
+			return
 		}
 		next := l.reports.due[pair]
 		delete(l.reports.due, pair)
 		l.now = at
-		decisions, err := l.memory.Resolve(ctx, []store.Request{next.request.Report(next.since)})
-		if err != nil {
-			return fmt.Errorf("asking whether a key is steady: %w", err)
-		}
-		switch d := decisions[0]; d.Verdict {
+		switch d := l.memory.Resolve([]store.Request{next.request.Report(next.since)})[0]; d.Verdict {
 		case store.Leased:
 			l.reports.due[pair] = dueReport{next.request, d.Changed}
 		case store.Admitted:
 			l.reports.made = append(l.reports.made, at)
-			if _, err := l.memory.Finish(ctx, []store.Lease{d.Lease}); err != nil {
-				return fmt.Errorf("finishing a report: %w", err)
-			}
+			l.memory.Finish([]store.Lease{d.Lease})
 		default:
 		}
 	}
-	return nil
 }
 
 // Reports returns the times of the reports that keys are steady up to a time, since the last call. They take no slots, and are no events.
-func (l *Limiter) Reports(ctx context.Context, upto time.Time) (made []time.Time, err error) {
-	err = l.report(ctx, upto)
+func (l *Limiter) Reports(upto time.Time) (made []time.Time) {
+	l.report(upto)
 	made, l.reports.made = l.reports.made, nil
-	return made, err
+	return made
 }

@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -101,10 +100,8 @@ func limitsUnderWay(tree *limits.Tree) bool {
 
 // Evaluate implements [Evaluator]. Events of one instant are evaluated together, so that all of them count at that instant. Resolved events
 // follow, as in a worker. With an inflight limit, each delivery finishes before the next event is evaluated.
-func (l *Limiter) Evaluate(ctx context.Context, events []Event) ([]Verdict, error) {
-	if err := l.report(ctx, events[0].At); err != nil {
-		return nil, err
-	}
+func (l *Limiter) Evaluate(events []Event) (verdicts []Verdict, err error) {
+	l.report(events[0].At)
 	l.now = events[0].At
 	l.adoptMutes()
 	var limited, resolving []int // places in events
@@ -119,33 +116,27 @@ func (l *Limiter) Evaluate(ctx context.Context, events []Event) ([]Verdict, erro
 	if l.oneByOne {
 		together = 1
 	}
-	verdicts := make([]Verdict, len(events))
+	verdicts = make([]Verdict, len(events))
 	for places := range slices.Chunk(limited, together) {
 		for len(places) > 0 {
 			requests := l.requests(events, places)
-			ruling, err := l.memory.Decide(ctx, requests)
-			if err != nil {
-				return nil, fmt.Errorf("deciding about events: %w", err)
-			}
-			l.noteFlaps(ruling.Decisions, requests)
-			if places, err = l.settle(ctx, ruling.Decisions, verdicts, places); err != nil {
+			decisions := l.memory.DecideOnce("", requests).Decisions
+			l.noteFlaps(decisions, requests)
+			if places, err = l.settle(decisions, verdicts, places); err != nil {
 				return nil, err
 			}
 		}
 	}
 	requests := l.requests(events, resolving)
-	resolutions, err := l.memory.Resolve(ctx, requests)
-	if err != nil {
-		return nil, fmt.Errorf("asking for what is resolved: %w", err)
-	}
+	resolutions := l.memory.Resolve(requests)
 	l.noteFlaps(resolutions, requests)
-	_, err = l.settle(ctx, resolutions, verdicts, resolving)
+	_, err = l.settle(resolutions, verdicts, resolving)
 	return verdicts, err
 }
 
 // settle sets the verdicts on the events at these places, and finishes the deliveries of admitted events. It returns the places of events
 // that waited for the message of their key, which is delivered now.
-func (l *Limiter) settle(ctx context.Context, decisions []store.Decision, verdicts []Verdict, places []int) (waiting []int, err error) {
+func (l *Limiter) settle(decisions []store.Decision, verdicts []Verdict, places []int) (waiting []int, err error) {
 	var leases []store.Lease
 	for i, decision := range decisions {
 		verdict := &verdicts[places[i]]
@@ -172,11 +163,8 @@ func (l *Limiter) settle(ctx context.Context, decisions []store.Decision, verdic
 			return nil, fmt.Errorf("deciding about events: unexpected verdict %s", decision.Verdict)
 		}
 	}
-	if len(leases) == 0 {
-		return waiting, nil
-	}
-	if _, err := l.memory.Finish(ctx, leases); err != nil {
-		return nil, fmt.Errorf("finishing deliveries: %w", err)
+	if len(leases) > 0 {
+		l.memory.Finish(leases)
 	}
 	return waiting, nil
 }

@@ -75,9 +75,8 @@ func TestGroupWithoutCategory(t *testing.T) {
 	t.Parallel()
 	for _, category := range []string{``, `"category": "", `, `"category": null, `} {
 		h := readLines(t, `{"time": "2026-03-01T00:00:00Z", `+category+`"alerts": [{"labels": {"alertname": "x", "category": "a"}}]}`)
-		if len(h.events) != 1 || h.events[0].Category != "a" || !h.events[0].At.Equal(midnight) {
-			t.Errorf("with %q: events %+v, want one of a at midnight", category, h.events)
-		}
+		testkit.Check(t, len(h.events) == 1 && h.events[0].Category == "a" && h.events[0].At.Equal(midnight),
+			"with %q: events %+v, want one of a at midnight", category, h.events)
 	}
 }
 
@@ -85,9 +84,8 @@ func TestGroupWithoutCategory(t *testing.T) {
 func TestManyProblems(t *testing.T) {
 	t.Parallel()
 	h := readLines(t, strings.Repeat("broken\n", 12)+lineAt(0, "a", ""))
-	if h.Invalid != 12 || len(h.Problems) != 10 || h.Problems[9].Number != 10 || len(h.events) != 1 {
-		t.Errorf("got %d events, %d invalid lines, %v; want 1, 12, ten problems", len(h.events), h.Invalid, h.Problems)
-	}
+	testkit.Check(t, h.Invalid == 12 && len(h.Problems) == 10 && h.Problems[9].Number == 10 && len(h.events) == 1,
+		"got %d events, %d invalid lines, %v; want 1, 12, ten problems", len(h.events), h.Invalid, h.Problems)
 }
 
 // failing is a reader and a writer with an error.

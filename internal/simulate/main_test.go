@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
@@ -49,7 +48,7 @@ func replay(t testing.TB, lines string, evaluator Evaluator) Report {
 // evaluatorFunc is an Evaluator of one function.
 type evaluatorFunc func(events []Event) ([]Verdict, error)
 
-func (f evaluatorFunc) Evaluate(_ context.Context, events []Event) ([]Verdict, error) {
+func (f evaluatorFunc) Evaluate(events []Event) ([]Verdict, error) {
 	return f(events)
 }
 

@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"context"
 	"fmt"
 	"reflect"
 	"strings"
@@ -43,8 +42,8 @@ type recorder struct {
 	verdicts  []string
 }
 
-func (r *recorder) Evaluate(ctx context.Context, events []Event) ([]Verdict, error) {
-	verdicts, err := r.evaluator.Evaluate(ctx, events)
+func (r *recorder) Evaluate(events []Event) ([]Verdict, error) {
+	verdicts, err := r.evaluator.Evaluate(events)
 	for i, verdict := range verdicts {
 		if event.FirstLevel(events[i].Category) != "payments" {
 			r.verdicts = append(r.verdicts, fmt.Sprintf("%+v: %+v", events[i], verdict))

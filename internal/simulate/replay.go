@@ -41,7 +41,7 @@ type Verdict struct {
 
 // Evaluator decides about the events of one instant, in their order, without changing them. Each call has a later instant.
 type Evaluator interface {
-	Evaluate(ctx context.Context, events []Event) ([]Verdict, error)
+	Evaluate(events []Event) ([]Verdict, error)
 }
 
 // Replay evaluates all events in the order of their times, and reports the outcomes. Events of one time keep the order of the input. Replay
@@ -58,7 +58,7 @@ func (h *History) Replay(ctx context.Context, evaluator Evaluator, progress Prog
 		}
 		batch := h.events[start:end]
 		start = end
-		verdicts, err := evaluator.Evaluate(ctx, batch)
+		verdicts, err := evaluator.Evaluate(batch)
 		if err != nil {
 			return Report{}, fmt.Errorf("evaluating events: %w", err)
 		}

@@ -321,7 +321,7 @@ func TestMute(t *testing.T) {
 		{3 * time.Hour, Verdict{Outcome: Dropped, Level: limits.LevelGlobal}},
 	} {
 		e := Event{Number: uint64(i + 1), At: begin.Add(c.after), Identity: "db " + c.after.String(), Category: "db.replica", Cost: 1}
-		got := testkit.Must(l.Evaluate(t.Context(), []Event{e}))(t)
+		got := testkit.Must(l.Evaluate([]Event{e}))(t)
 		testkit.Equal(t, got[0], c.want, "the event %v after the begin", c.after)
 	}
 	for _, text := range []string{"Not A Path", "db=Tue"} {

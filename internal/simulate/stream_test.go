@@ -60,9 +60,8 @@ func TestReadWorkQueue(t *testing.T) {
 	})
 
 	h := readStream(t, js)
-	if inHand != 100 || len(h.events) != count-len(acked) || h.Invalid != 0 {
-		t.Errorf("got %d events and %d invalid messages, want %d and none", len(h.events), h.Invalid, count-len(acked))
-	}
+	testkit.Check(t, inHand == 100 && len(h.events) == count-len(acked) && h.Invalid == 0,
+		"got %d events and %d invalid messages, want %d and none", len(h.events), h.Invalid, count-len(acked))
 	seen := make(map[string]bool)
 	for i, e := range h.events {
 		if i > 0 && e.At.Before(h.events[i-1].At) {
@@ -104,9 +103,8 @@ func TestReadStream(t *testing.T) {
 		{Number: 1, Identity: "payments header", Category: "payments", Cost: 3}, {Number: 4, Identity: "errors body", Category: "errors", Cost: 1},
 		{Number: 5, Identity: "a.b EVENTS:5", Derived: true, Category: "a.b", Cost: 1},
 	}, "events")
-	if h.Invalid != 1 || h.Problems[0].Number != 3 || !strings.Contains(h.Problems[0].Err.Error(), "empty") {
-		t.Errorf("invalid messages: got %d, %v, want the empty message 3", h.Invalid, h.Problems)
-	}
+	testkit.Check(t, h.Invalid == 1 && h.Problems[0].Number == 3 && strings.Contains(h.Problems[0].Err.Error(), "empty"),
+		"invalid messages: got %d, %v, want the empty message 3", h.Invalid, h.Problems)
 }
 
 // TestReadStreamOfAlerts reads groups and pairs as a worker does. Forged headers have no effect.
@@ -129,9 +127,8 @@ func TestReadStreamOfAlerts(t *testing.T) {
 		"b 1 firing" + start, "default 1 firing" + start, "b x",
 	}
 	testkit.EqualSlices(t, got, want, "identities")
-	if h.Read != 4 || h.Invalid != 1 || h.Problems[0].Number != 1 || !strings.Contains(h.Problems[0].Err.Error(), "alerts[2]") {
-		t.Errorf("got %d of %d messages invalid, %v; want the first of 4", h.Invalid, h.Read, h.Problems)
-	}
+	testkit.Check(t, h.Read == 4 && h.Invalid == 1 && h.Problems[0].Number == 1 && strings.Contains(h.Problems[0].Err.Error(), "alerts[2]"),
+		"got %d of %d messages invalid, %v; want the first of 4", h.Invalid, h.Read, h.Problems)
 	report := testkit.Must(h.Replay(t.Context(), newLimiter(t, "none", "none", ""), unwatched))(t)
 	testkit.Equal(t, report.Total.Sent, 6, "sent")
 	testkit.EqualMaps(t, report.Total.Dropped, map[string]int{"unpaired": 1}, "dropped")
@@ -170,9 +167,8 @@ func TestReadStreamAsItIs(t *testing.T) {
 			}
 		}
 	})
-	if err != nil || len(h.events) != count || late != after {
-		t.Errorf("got %d events and %d late ones, %v; want %d and %d", len(h.events), late, err, count, after)
-	}
+	testkit.Check(t, err == nil && len(h.events) == count && late == after,
+		"got %d events and %d late ones, %v; want %d and %d", len(h.events), late, err, count, after)
 }
 
 func TestReadStreamEnds(t *testing.T) {

@@ -107,7 +107,7 @@ type Variant struct {
 // Reporter is an Evaluator that also reports which keys are steady, at the times that Reports returns: a [Limiter].
 type Reporter interface {
 	Evaluator
-	Reports(ctx context.Context, until time.Time) ([]time.Time, error)
+	Reports(upto time.Time) []time.Time
 }
 
 // WeekVariants returns four variants: the limits of a plan, and the same limits with one more for each key, with repeated events folded, or
@@ -159,10 +159,7 @@ func ReplayWeek(ctx context.Context, h *History, variants []Variant) ([]WeekRow,
 		if err != nil {
 			return nil, err
 		}
-		made, err := variant.Reports(ctx, weekStart.Add(weekHours*time.Hour))
-		if err != nil {
-			return nil, err
-		}
+		made := variant.Reports(weekStart.Add(weekHours * time.Hour))
 		for _, at := range made {
 			rows[i].PerHour[min(int(at.Sub(weekStart)/time.Hour), weekHours-1)]++
 		}
@@ -205,8 +202,8 @@ func (c weekCounter) reports(e Event, verdict Verdict) bool {
 }
 
 // Evaluate implements [Evaluator].
-func (c weekCounter) Evaluate(ctx context.Context, events []Event) ([]Verdict, error) {
-	verdicts, err := c.Evaluator.Evaluate(ctx, events)
+func (c weekCounter) Evaluate(events []Event) ([]Verdict, error) {
+	verdicts, err := c.Evaluator.Evaluate(events)
 	for i, verdict := range verdicts {
 		e := events[i]
 		if !c.reports(e, verdict) {

@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"context"
 	"reflect"
 	"slices"
 	"strings"
@@ -47,11 +46,11 @@ func TestWeek(t *testing.T) {
 // foldsAll folds each event, though there is no message.
 type foldsAll struct{}
 
-func (foldsAll) Evaluate(_ context.Context, events []Event) ([]Verdict, error) {
+func (foldsAll) Evaluate(events []Event) ([]Verdict, error) {
 	return slices.Repeat([]Verdict{{Outcome: Folded, Number: 2}}, len(events)), nil
 }
 
-func (foldsAll) Reports(context.Context, time.Time) ([]time.Time, error) { return nil, nil }
+func (foldsAll) Reports(time.Time) []time.Time { return nil }
 
 // TestReplayOfKeys has lines with keys: each key has its own slot.
 func TestReplayOfKeys(t *testing.T) {

@@ -82,7 +82,6 @@ func TestLimiterCountsADenialFromItsQuestion(t *testing.T) {
 	limiter.one(store.Denied, request("second", "a"))
 	limiter.wantFull("a", limits.LevelCategory)
 	opens := scores(t, limiter.server, "{limiter}:log:a")["first"].Add(time.Hour)
-	if known := limiter.Full("a", ""); known.Opens.After(opens) {
-		t.Errorf("the limit counts as full for %v after its next slot has opened", known.Opens.Sub(opens))
-	}
+	known := limiter.Full("a", "")
+	testkit.Check(t, !known.Opens.After(opens), "the limit counts as full for %v after its next slot has opened", known.Opens.Sub(opens))
 }

@@ -142,14 +142,13 @@ func (g *grant) endRenewals(ctx context.Context) {
 func (g *grant) Finish(ctx context.Context, receipt string) (newly bool, owed <-chan struct{}) {
 	lease, local := g.grants.replay.now(&g.granted)
 	lease.Receipt = receipt
-	var err error
 	if local {
-		_, err = g.grants.mirror.memory.Finish(ctx, []store.Lease{lease})
-	} else {
-		g.grants.mirror.ended(&g.granted, lease)
-		newly, err = g.grants.finish.do(ctx, lease)
+		g.grants.mirror.memory.Finish([]store.Lease{lease})
+		return true, g.grants.replay.owesFinish(&g.granted, receipt)
 	}
-	if local || err != nil {
+	g.grants.mirror.ended(&g.granted, lease)
+	newly, err := g.grants.finish.do(ctx, lease)
+	if err != nil {
 		return true, g.grants.replay.owesFinish(&g.granted, receipt)
 	}
 	g.grants.replay.locked(func() { g.delivered(receipt) })
@@ -191,7 +190,7 @@ func (g *grant) ask(ctx context.Context, waits *bool) (asked renewal) {
 	}
 	lease, local := g.grants.replay.now(&g.granted)
 	if local {
-		extended, _ := g.grants.mirror.memory.Extend(ctx, []store.Lease{lease}, g.grants.o.Lease)
+		extended := g.grants.mirror.memory.Extend([]store.Lease{lease}, g.grants.o.Lease)
 		g.grants.replay.locked(func() { asked.held = !g.local || g.renewed(extended[0]) }) // Redis may have learned of the grant meanwhile
 		return asked
 	}
@@ -227,7 +226,7 @@ func (g *grant) Release(ctx context.Context, inDoubt bool) {
 	lease, local := g.grants.replay.now(&g.granted)
 	lease.InDoubt = lease.InDoubt || inDoubt
 	if local {
-		_, _ = g.grants.mirror.memory.Extend(ctx, []store.Lease{lease}, 0)
+		g.grants.mirror.memory.Extend([]store.Lease{lease}, 0)
 		g.grants.replay.locked(func() { g.Became, g.Lease.InDoubt = store.WasReleased, lease.InDoubt })
 		return
 	}
@@ -240,8 +239,7 @@ func (g *grant) Refund(ctx context.Context) (owed <-chan struct{}) {
 	g.endRenewals(ctx)
 	lease, local := g.grants.replay.now(&g.granted)
 	if local {
-		results, _ := g.grants.mirror.memory.Refund(ctx, []store.Lease{lease})
-		if !results[0] {
+		if !g.grants.mirror.memory.Refund([]store.Lease{lease})[0] {
 			return nil
 		}
 		disowned, owed := g.grants.replay.disown(&g.granted)

@@ -23,20 +23,14 @@ func TestLimiterFullForAKey(t *testing.T) {
 	limiter.one(store.Admitted, ofKey("x", request("1", "a")))
 	limiter.one(store.Denied, ofKey("x", request("2", "a")))
 	limiter.wantFull("a", "")
-	wantFullFor := func(key, level string) {
-		t.Helper()
-		if denial := limiter.Full("a", key); (denial != nil) != (level != "") || denial != nil && denial.Level != level {
-			t.Errorf("events of the key %q are denied by %+v, want %q", key, denial, level)
-		}
-	}
-	wantFullFor("x", "a@key")
-	wantFullFor("y", "")
+	limiter.wantFullFor("a", "x", "a@key")
+	limiter.wantFullFor("a", "y", "")
 	testkit.Equal(t, limiter.Full("a", "x").Key, limits.HashOfKey("x"), "key of the denial")
 	limiter.one(store.Admitted, ofKey("y", request("3", "a")))
 	limiter.one(store.Admitted, request("4", "a"))
 	limiter.one(store.Denied, ofKey("z", request("5", "a")))
-	wantFullFor("x", limits.LevelCategory)
-	wantFullFor("new", limits.LevelCategory)
+	limiter.wantFullFor("a", "x", limits.LevelCategory)
+	limiter.wantFullFor("a", "new", limits.LevelCategory)
 	limiter.wantFull("a", limits.LevelCategory)
 	limiter.metrics.wantDecisions(t, map[string]int{"admitted by redis": 3, "denied by redis": 2, "denied by cache": 5})
 	limiter.full.logDue(time.Now())

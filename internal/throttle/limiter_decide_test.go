@@ -51,9 +51,8 @@ func TestLimiterDecidesByLimitsAndPairs(t *testing.T) {
 		t.Helper()
 		decisions := testkit.Must(limiter.Decide(t.Context(), mixed(suffix)))(t)
 		for i, d := range decisions {
-			if d.Verdict != want[i] || (d.Verdict == store.Deferred) != (d.Err != nil) || (d.Verdict == store.Admitted) != (d.Grant != nil) {
-				t.Errorf("event %d%s: %+v, want %s", i, suffix, d, want[i])
-			}
+			testkit.Check(t, d.Verdict == want[i] && (d.Verdict == store.Deferred) == (d.Err != nil) && (d.Verdict == store.Admitted) == (d.Grant != nil),
+				"event %d%s: %+v, want %s", i, suffix, d, want[i])
 		}
 		return decisions
 	}

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,9 +28,14 @@ func (m *fakeMetrics) wantShadow(t *testing.T, want map[string]int) {
 
 func (k *limiterKit) wantFull(category, level string) {
 	k.t.Helper()
-	if denial := k.Full(category, ""); (denial != nil) != (level != "") || denial != nil && denial.Level != level {
-		k.t.Errorf("%s is denied by %+v, want %q", category, denial, level)
-	}
+	k.wantFullFor(category, "", level)
+}
+
+// wantFullFor wants the cache to deny the events of a key at a level; "" wants no denial.
+func (k *limiterKit) wantFullFor(category, key, level string) {
+	k.t.Helper()
+	denial := cmp.Or(k.Full(category, key), new(store.Denial))
+	testkit.Equal(k.t, denial.Level, level, "level that denies %s, key %q", category, key)
 }
 
 func TestLimiterRaisedLimitShowsAtOnce(t *testing.T) {

@@ -85,8 +85,8 @@ func TestLimiterShadow(t *testing.T) {
 	limiter.wantLogged("b", 1)
 }
 
-// TestLimiterTellsOfPauses learns another instance's pause from a decision.
-func TestLimiterTellsOfPauses(t *testing.T) {
+// TestLimiterLearnsPauses learns another instance's pause from a decision.
+func TestLimiterLearnsPauses(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	limiter := newLimiterKit(t, server.Addr, LimiterOptions{})
@@ -164,7 +164,7 @@ func TestLimiterUsageMetrics(t *testing.T) {
 	check(map[string]int{limits.LevelGlobal: 0})
 }
 
-func TestLimiterSaysOnceThatAnEventNeverFits(t *testing.T) {
+func TestLimiterLogsOnceThatAnEventNeverFits(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "none", "3/1h", "off=0/1h")}})
 	for round := range 3 {

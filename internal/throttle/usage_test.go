@@ -112,7 +112,7 @@ func TestLimiterLimitOf(t *testing.T) {
 	testkit.Equal(t, limiter.Usage().LimitOf("a.b", limits.LevelCategory), "7/1h", "limit of a category after a change")
 }
 
-func TestLimiterTellsWhenSlotsOpen(t *testing.T) {
+func TestLimiterReportsWhenSlotsOpen(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "none", "2/1h", "a.b=1/3h,c=none")}})
 	want := func(category string, in time.Duration) {
@@ -212,9 +212,7 @@ func TestLimiterLatestUses(t *testing.T) {
 // A limit is full while only slots that are reserved for a guarantee are free: it denies everybody else.
 func TestLimiterLatestUsesWithAGuarantee(t *testing.T) {
 	t.Parallel()
-	tree := testkit.Must(limits.NewTree(limits.Plan{
-		Global: testkit.Must(limits.Parse("10/1h"))(t), Guarantees: []limits.Guarantee{{Path: "security", Slots: 4}},
-	}))(t)
+	tree := newRuleset(t, guarded(t, newPlan(t, "10/1h", "none", ""), "security=4"), "").Tree
 	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: tree}})
 	latest := func() limits.Use { return limiter.refresh()[0] }
 	limiter.want(map[store.Verdict]int{store.Admitted: 5}, several(5, "deploy", "deploys")...)
@@ -236,9 +234,7 @@ func TestLimiterLatestUsesWithAGuarantee(t *testing.T) {
 // If guarantees reserve all slots, the limit is full for everybody else although no slot is taken.
 func TestLimiterLatestUsesWithGuaranteesOfAllSlots(t *testing.T) {
 	t.Parallel()
-	tree := testkit.Must(limits.NewTree(limits.Plan{
-		Global: testkit.Must(limits.Parse("10/1h"))(t), Guarantees: []limits.Guarantee{{Path: "security", Slots: 10}},
-	}))(t)
+	tree := newRuleset(t, guarded(t, newPlan(t, "10/1h", "none", ""), "security=10"), "").Tree
 	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: tree}})
 	limiter.one(store.ExceedsCapacity, request("first", "deploys"))
 	use := limiter.refresh()[0]

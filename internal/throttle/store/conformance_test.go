@@ -252,8 +252,3 @@ func TestConformance(t *testing.T) {
 	}
 	run("miniredis", func(t *testing.T, s Settings) *subject { return newRedisSubject(t, standIn, s) }, conformance)
 }
-
-var (
-	_ Store = (*Redis)(nil)
-	_ Store = (*Memory)(nil)
-)

@@ -2,8 +2,8 @@
 //
 // It owns every call to Redis about events: decisions and leases, pairs, queues of waiting events, the position of the limits in force, and
 // readings. [Redis] is shared by all instances. [Memory] is private to one process and decides in the same way: while Redis is
-// unavailable, in simulate, in fast tests, and as the model that the scripts are compared with. One conformance suite runs over both
-// ([Store]). Each tree of limits gets [Routes] here, which list what counts for a category.
+// unavailable, in simulate, in fast tests, and as the model that the scripts are compared with. One conformance suite runs over both.
+// Each tree of limits gets [Routes] here, which list what counts for a category.
 //
 // A sliding log admits an event of cost c at time t if the slots taken in (t − window, t] and c together do not exceed the limit's count.
 // internal/algorithm describes the other algorithms. An event has to fit in every limit of every node on its path. It takes its slots in

@@ -17,9 +17,7 @@ func (s *subject) release(inDoubt bool, leases ...Lease) {
 		ended[i].InDoubt = ended[i].InDoubt || inDoubt
 	}
 	for i, lease := range s.extend(0, ended...) {
-		if lease.End == 0 {
-			s.t.Fatalf("the lease of %q was not released", leases[i].Request.ID)
-		}
+		testkit.Require(s.t, lease.End != 0, "the lease of %q was not released", leases[i].Request.ID)
 	}
 }
 
@@ -51,9 +49,8 @@ func (s *subject) takeOver(inDoubt bool, requests ...Request) []Lease {
 	s.t.Helper()
 	decisions := s.want(Reclaimed, requests...)
 	for i, d := range decisions {
-		if d.InDoubt != inDoubt || d.Lease.InDoubt != inDoubt {
-			s.t.Fatalf("event %d, %q: in doubt %v and %v, want %v", i+1, requests[i].ID, d.InDoubt, d.Lease.InDoubt, inDoubt)
-		}
+		testkit.Require(s.t, d.InDoubt == inDoubt && d.Lease.InDoubt == inDoubt,
+			"event %d, %q: in doubt %v and %v, want %v", i+1, requests[i].ID, d.InDoubt, d.Lease.InDoubt, inDoubt)
 	}
 	return leasesOf(decisions)
 }

@@ -101,9 +101,7 @@ func FuzzReply(f *testing.F) {
 			testkit.Fails(t, "error", err, script.ErrReply)
 			return
 		}
-		if len(result.Decisions) != len(call.requests) {
-			t.Fatalf("got %d decisions, want %d", len(result.Decisions), len(call.requests))
-		}
+		testkit.Require(t, len(result.Decisions) == len(call.requests), "got %d decisions, want %d", len(result.Decisions), len(call.requests))
 		for i, d := range result.Decisions {
 			testkit.Require(t, d.Verdict >= Admitted && d.Verdict <= Unknown, "verdict %d", d.Verdict)
 			if denied := d.Verdict == Denied || d.Verdict == ExceedsCapacity; denied != (len(d.Node.Limits) > 0) {

@@ -2,7 +2,6 @@ package store
 
 import (
 	"fmt"
-	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/oracle"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 func exactLimit(node limits.Node, limit limits.Limit) oracle.Limit {
@@ -171,7 +171,7 @@ func TestExactUnderConcurrency(t *testing.T) {
 }
 
 // endDelivery finishes a delivery or returns its slots, and records the span of that call.
-func endDelivery(o *observer, store Store, lease Lease, delivered bool) {
+func endDelivery(o *observer, store anyStore, lease Lease, delivered bool) {
 	const imprecision = 1000 // microseconds between the clocks of test and server
 	from := time.Now().UnixMicro() - imprecision
 	if delivered {

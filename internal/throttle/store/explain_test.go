@@ -24,8 +24,8 @@ func startStore(t *testing.T, s Settings) (*Redis, *testkit.Clock) {
 	return store, withFakeTime(t, store)
 }
 
-// TestExplainSaysWhatDecideDoes explains each event twice before the decision, with every algorithm. All three agree.
-func TestExplainSaysWhatDecideDoes(t *testing.T) {
+// TestExplainAgreesWithDecide explains each event twice before the decision, with every algorithm. All three agree.
+func TestExplainAgreesWithDecide(t *testing.T) {
 	t.Parallel()
 	trees := map[string]Settings{
 		"logs":        {Tree: newTree(t, "9/10s+12/1m", "4/7s", "a.b=3/5s")},
@@ -84,7 +84,7 @@ func asDecision(e Explanation) string {
 	}
 }
 
-func TestExplainTellsOfRecords(t *testing.T) {
+func TestExplainRecords(t *testing.T) {
 	t.Parallel()
 	store, clock := startStore(t, Settings{Tree: newTree(t, "9/1h", "5/1h", ""), Lease: time.Minute, Retention: time.Hour})
 	asked := request("a card", "a")
@@ -146,7 +146,7 @@ func TestExplainReportsFolds(t *testing.T) {
 }
 
 // An explanation has the state of the pair as a resolved event finds it.
-func TestExplainTellsOfPairs(t *testing.T) {
+func TestExplainPairs(t *testing.T) {
 	t.Parallel()
 	k := startPairKit(t)
 	requirePair := func(want PairState, until time.Duration) {

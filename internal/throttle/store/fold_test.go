@@ -65,9 +65,8 @@ var foldStories = []story{
 		batch := []Request{folding("first", 1), folding("second", 1), folding("third", 1)}
 		decisions := testkit.Must(k.Decide(t.Context(), batch))(t).Decisions
 		wantVerdicts(t, decisions, Admitted, Leased, Leased)
-		if !decisions[1].Awaits || decisions[1].Wait != 2*time.Second {
-			t.Errorf("the second event waits %v for its message (%t), want 2s", decisions[1].Wait, decisions[1].Awaits)
-		}
+		testkit.Check(t, decisions[1].Awaits && decisions[1].Wait == 2*time.Second,
+			"the second event waits %v for its message (%t), want 2s", decisions[1].Wait, decisions[1].Awaits)
 		k.clock.Advance(testLease + time.Second) // the message may be out
 		k.want(Leased, folding("second", 1))
 		k.resolve(aboutDisk("resolved"), Leased, "") // behind the events that come back
@@ -268,11 +267,11 @@ func TestFoldedRecordsExpire(t *testing.T) {
 func TestFoldedEventIsNotBeingDelivered(t *testing.T) {
 	t.Parallel()
 	settings := pairSettings(t)
-	inMemory := newMemorySubject(t, settings)
-	memory, _ := inMemory.Store.(*Memory)
+	memorySubject := newMemorySubject(t, settings)
+	memory, _ := memorySubject.anyStore.(inMemory)
 	memory.KeepPairs()
 	_, client := startRedis(t)
-	for _, s := range []*subject{inMemory, newRedisSubject(t, client, settings)} {
+	for _, s := range []*subject{memorySubject, newRedisSubject(t, client, settings)} {
 		posted := s.admit(folding("first", 1))[0]
 		posted.Receipt = "r"
 		s.finish(posted)

@@ -105,7 +105,7 @@ func TestGuaranteesInShares(t *testing.T) {
 		clock := testkit.NewClock(nil)
 		admitted := map[string]int64{}
 		for instance := range c.instances {
-			m := NewMemory(settings, clock.Read, func() int { return c.instances })
+			m := newMemory(settings, clock.Read, func() int { return c.instances })
 			for _, category := range []string{"orders", "security"} {
 				for i := range 10 {
 					cost := map[bool]int{true: c.cost, false: 1}[category == "orders"]

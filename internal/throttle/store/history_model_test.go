@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -200,7 +199,6 @@ func (r *historyReplay) step(s, next *historyState) bool {
 
 // answers makes a call to the in-memory store, and returns whether the answer is the recorded one.
 func (r *historyReplay) answers(call *recordedCall) bool {
-	ctx := context.Background() // the in-memory store has no use for it
 	if call.result.At != 0 {
 		r.clock = time.UnixMicro(call.result.At)
 	}
@@ -208,19 +206,16 @@ func (r *historyReplay) answers(call *recordedCall) bool {
 	case callStale:
 		return call.rules.Position.Before(r.inForce)
 	case callFinish:
-		flags, _ := r.store.Finish(ctx, call.leases)
-		return call.unheard || slices.Equal(flags, call.flags)
+		return slices.Equal(r.store.Finish(call.leases), call.flags) || call.unheard
 	case callRefund:
-		flags, _ := r.store.Refund(ctx, call.leases)
-		return call.unheard || slices.Equal(flags, call.flags)
+		return slices.Equal(r.store.Refund(call.leases), call.flags) || call.unheard
 	case callRestore:
 		end := r.store.restore(call.restored, call.clock)
 		return call.unheard || end == call.result.At+r.history.settings.Lease.Microseconds()
 	case callExtend:
-		leases, _ := r.store.Extend(ctx, call.leases, call.lasts)
-		return call.answered(extensions(leases))
+		return call.answered(extensions(r.store.Extend(call.leases, call.lasts)))
 	case callResolve:
-		decisions, _ := r.store.Resolve(ctx, call.requests)
+		decisions := r.store.Resolve(call.requests)
 		r.store.times.name(call.result.At, call.nonce)
 		return call.answered(decisions)
 	case callPut:

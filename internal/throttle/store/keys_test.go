@@ -194,7 +194,7 @@ func TestTurnsNameTheFullLimit(t *testing.T) {
 // TestMemoryIsBoundedByKeys invents keys. The store forgets the keys of long ago, and no path.
 func TestMemoryIsBoundedByKeys(t *testing.T) {
 	t.Parallel()
-	m := NewMemory(Settings{Tree: newTree(t, "100000/1h", "none", "a@key=1/1h"), Lease: time.Second, Retention: time.Minute}, testkit.NewClock(nil).Read, nil)
+	m := newMemory(Settings{Tree: newTree(t, "100000/1h", "none", "a@key=1/1h"), Lease: time.Second, Retention: time.Minute}, testkit.NewClock(nil).Read, nil)
 	const most = 100
 	m.KeepKeys(most)
 	for i := range 10 * most {

@@ -135,25 +135,54 @@ func wantVerdicts(t testkit.Test, decisions []Decision, want ...Verdict) {
 	testkit.EqualSlices(t, got, want, "verdicts")
 }
 
-func decisionsOf(t *testing.T, store Store, requests ...Request) []Decision {
+// anyStore is what Redis and [inMemory] have in common.
+type anyStore interface {
+	Decide(ctx context.Context, requests []Request) (BatchResult, error)
+	Finish(ctx context.Context, leases []Lease) ([]bool, error)
+	Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error)
+	Refund(ctx context.Context, leases []Lease) ([]bool, error)
+}
+
+// inMemory is a Memory with the methods of a Redis.
+type inMemory struct{ *Memory }
+
+func newMemory(s Settings, clock func() time.Time, share func() int) inMemory {
+	return inMemory{NewMemory(s, clock, share)}
+}
+
+func (m inMemory) Decide(_ context.Context, requests []Request) (BatchResult, error) {
+	return m.DecideOnce("", requests), nil
+}
+
+func (m inMemory) Finish(_ context.Context, leases []Lease) ([]bool, error) {
+	return m.Memory.Finish(leases), nil
+}
+
+func (m inMemory) Extend(_ context.Context, leases []Lease, d time.Duration) ([]Lease, error) {
+	return m.Memory.Extend(leases, d), nil
+}
+
+func (m inMemory) Refund(_ context.Context, leases []Lease) ([]bool, error) {
+	return m.Memory.Refund(leases), nil
+}
+
+func decisionsOf(t *testing.T, store anyStore, requests ...Request) []Decision {
 	t.Helper()
 	return testkit.Must(store.Decide(t.Context(), requests))(t).Decisions
 }
 
 // wantAdmitted checks that a store admits events, and returns their leases.
-func wantAdmitted(t *testing.T, store Store, requests ...Request) []Lease {
+func wantAdmitted(t *testing.T, store anyStore, requests ...Request) []Lease {
 	t.Helper()
 	decisions := decisionsOf(t, store, requests...)
 	for i, d := range decisions {
-		if d.Verdict != Admitted {
-			t.Fatalf("%q: got %+v, want it admitted", requests[i].ID, d)
-		}
+		testkit.Require(t, d.Verdict == Admitted, "%q: got %+v, want it admitted", requests[i].ID, d)
 	}
 	return leasesOf(decisions)
 }
 
 // finish records deliveries, and drops which are new.
-func finish(ctx context.Context, store Store, leases ...Lease) error {
+func finish(ctx context.Context, store anyStore, leases ...Lease) error {
 	_, err := store.Finish(ctx, leases)
 	return err
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"cmp"
-	"context"
 	"maps"
 	"math"
 	"slices"
@@ -133,12 +132,7 @@ func (m *Memory) AdoptRules(rules *Rules) {
 	clear(m.shadow.admitted) // admitted by the previous shadow limits
 }
 
-// Decide implements [Store]. It never fails.
-func (m *Memory) Decide(_ context.Context, requests []Request) (BatchResult, error) {
-	return m.DecideOnce("", requests), nil
-}
-
-// DecideOnce decides a batch. A repeated call has an equal nonce and gets an equal answer. A call that is never repeated has no nonce.
+// DecideOnce decides as [Redis.DecideOnce] does. A call that is never repeated has no nonce.
 func (m *Memory) DecideOnce(nonce string, requests []Request) BatchResult {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -274,13 +268,13 @@ func (m *Memory) giveBack(set evaluated, request Request, at int64, wanted func(
 	}
 }
 
-// Finish implements [Store]. It never fails.
-func (m *Memory) Finish(_ context.Context, leases []Lease) ([]bool, error) {
+// Finish records deliveries as [Redis.Finish] does.
+func (m *Memory) Finish(leases []Lease) (newly []bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.times.now()
 	m.times.forget(now)
-	newly := make([]bool, len(leases))
+	newly = make([]bool, len(leases))
 	for i, lease := range leases {
 		name := lease.Request.eventKey()
 		r := cmp.Or(m.records.byKey[name], &record{})
@@ -292,11 +286,11 @@ func (m *Memory) Finish(_ context.Context, leases []Lease) ([]bool, error) {
 		}
 		m.endDelivery(lease)
 	}
-	return newly, nil
+	return newly
 }
 
-// Extend implements [Store]. It never fails.
-func (m *Memory) Extend(_ context.Context, leases []Lease, d time.Duration) ([]Lease, error) {
+// Extend renews or ends leases as [Redis.Extend] does.
+func (m *Memory) Extend(leases []Lease, d time.Duration) []Lease {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.times.now()
@@ -320,7 +314,7 @@ func (m *Memory) Extend(_ context.Context, leases []Lease, d time.Duration) ([]L
 		}
 		extended[i] = lease
 	}
-	return extended, nil
+	return extended
 }
 
 // endDelivery returns the slots that follow a delivery.
@@ -351,8 +345,8 @@ func (m *Memory) goesOn(lease Lease, now int64, d time.Duration) bool {
 	return true
 }
 
-// Refund implements [Store]. It never fails.
-func (m *Memory) Refund(_ context.Context, leases []Lease) ([]bool, error) {
+// Refund returns slots as [Redis.Refund] does.
+func (m *Memory) Refund(leases []Lease) []bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	returned := make([]bool, len(leases))
@@ -374,7 +368,7 @@ func (m *Memory) Refund(_ context.Context, leases []Lease) ([]bool, error) {
 			m.giveBack(sets[1], lease.Request, at, anyBucket)
 		}
 	}
-	return returned, nil
+	return returned
 }
 
 // Usage returns the number of slots in use, for each limit of each node.

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"slices"
 	"time"
 )
@@ -167,7 +166,7 @@ func (m *Memory) KeepPairs() {
 
 // Resolve evaluates resolved events as [Redis.Resolve] does, once KeepPairs was called. Nobody announces deliveries here: while a firing event
 // that is never folded is being delivered, the resolved event is Unpaired.
-func (m *Memory) Resolve(_ context.Context, requests []Request) ([]Decision, error) {
+func (m *Memory) Resolve(requests []Request) []Decision {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now, granted := m.times.now(), false
@@ -204,7 +203,7 @@ func (m *Memory) Resolve(_ context.Context, requests []Request) ([]Decision, err
 		m.times.remember(now, "")
 		m.sweep(now)
 	}
-	return resolutions, nil
+	return resolutions
 }
 
 func (m *Memory) resolve(request Request, name string, known *record, now int64) (resolution Decision, taken []pairMessage) {

@@ -14,7 +14,7 @@ func TestMemoryIsBoundedByWhatItAdmits(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(nil)
 	tree := newTree(t, "10000/1m", "10/1m", "*@key=1/1m")
-	m := NewMemory(Settings{Tree: tree, Lease: time.Second, Retention: time.Minute}, clock.Read, nil)
+	m := newMemory(Settings{Tree: tree, Lease: time.Second, Retention: time.Minute}, clock.Read, nil)
 	for round := range 50 {
 		requests := make([]Request, 200)
 		for i := range requests {
@@ -32,7 +32,7 @@ func TestMemoryIsBoundedByWhatItAdmits(t *testing.T) {
 
 func TestMemoryDeniedPathsLeaveNothing(t *testing.T) {
 	t.Parallel()
-	m := NewMemory(Settings{Tree: newTree(t, "1/1h", "10/1h", ""), Lease: time.Second, Retention: time.Minute}, testkit.NewClock(nil).Read, nil)
+	m := newMemory(Settings{Tree: newTree(t, "1/1h", "10/1h", ""), Lease: time.Second, Retention: time.Minute}, testkit.NewClock(nil).Read, nil)
 	for i := range 5000 {
 		decisionsOf(t, m, request(fmt.Sprint("e", i), fmt.Sprint("c", i)))
 	}
@@ -44,7 +44,7 @@ func TestMemoryFollow(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(nil)
 	tree := newTree(t, "10/1h", "5/1h", "")
-	m := NewMemory(Settings{Tree: tree, Lease: time.Second, Retention: time.Minute}, clock.Read, nil)
+	m := newMemory(Settings{Tree: tree, Lease: time.Second, Retention: time.Minute}, clock.Read, nil)
 	used := func(want int64) {
 		t.Helper()
 		got := m.Usage(tree.Path("a"))
@@ -71,7 +71,7 @@ func TestMemoryShares(t *testing.T) {
 	}{{10, 1, 10}, {10, 0, 10}, {10, -1, 10}, {10, 3, 3}, {10, 10, 1}, {10, 11, 1}, {1, 5, 1}, {0, 5, 0}, {0, 1, 0}} {
 		tree := newTree(t, fmt.Sprintf("%d/1h", c.count), "none", "")
 		instances := 1
-		m := NewMemory(Settings{Tree: tree, Lease: time.Second, Retention: time.Minute}, testkit.NewClock(nil).Read, func() int { return instances })
+		m := newMemory(Settings{Tree: tree, Lease: time.Second, Retention: time.Minute}, testkit.NewClock(nil).Read, func() int { return instances })
 		instances = c.instances // the number may change at any time
 		admitted := 0
 		for _, d := range decisionsOf(t, m, several(20, "e", "a")...) {
@@ -87,7 +87,7 @@ func TestMemoryShares(t *testing.T) {
 func TestMemoryShareRefills(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(nil)
-	m := NewMemory(Settings{Tree: newTree(t, "token:6/1h", "none", ""), Lease: time.Second, Retention: time.Minute}, clock.Read, func() int { return 3 })
+	m := newMemory(Settings{Tree: newTree(t, "token:6/1h", "none", ""), Lease: time.Second, Retention: time.Minute}, clock.Read, func() int { return 3 })
 	admitted := 0
 	for minute := range 120 {
 		for _, d := range decisionsOf(t, m, several(3, fmt.Sprint(minute, "-"), "a")...) {
@@ -105,7 +105,7 @@ func TestMemoryShareRefills(t *testing.T) {
 // TestMemoryShareHoldsAnyEventThatFitsTheLimit admits an event with a cost above the instance's share.
 func TestMemoryShareHoldsAnyEventThatFitsTheLimit(t *testing.T) {
 	t.Parallel()
-	m := NewMemory(Settings{Tree: newTree(t, "10/1h", "none", ""), Lease: time.Second, Retention: time.Minute},
+	m := newMemory(Settings{Tree: newTree(t, "10/1h", "none", ""), Lease: time.Second, Retention: time.Minute},
 		testkit.NewClock(nil).Read, func() int { return 5 })
 	decisions := decisionsOf(t, m,
 		request("1", "a").withCost(7), request("2", "a"), request("3", "a").withCost(7), request("4", "a").withCost(11))
@@ -114,7 +114,7 @@ func TestMemoryShareHoldsAnyEventThatFitsTheLimit(t *testing.T) {
 
 func TestMemoryConcurrently(t *testing.T) {
 	t.Parallel()
-	m := NewMemory(Settings{Tree: newTree(t, "100/1h", "60/1h", ""), Lease: time.Hour, Retention: time.Hour}, time.Now, nil)
+	m := newMemory(Settings{Tree: newTree(t, "100/1h", "60/1h", ""), Lease: time.Hour, Retention: time.Hour}, time.Now, nil)
 	var admitted testkit.Counts
 	testkit.AtOnce(8, func(worker int) {
 		for i := range 50 {
@@ -132,7 +132,7 @@ func TestMemoryForgetsPairs(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(func(time.Time) {})
 	settings := Settings{Tree: newTree(t, "none", "none", ""), Lease: testLease, Retention: testRetention, PairTTL: time.Hour}
-	m := NewMemory(settings, clock.Read, nil)
+	m := newMemory(settings, clock.Read, nil)
 	fire := func(i int) {
 		r := request(fmt.Sprint(i), "a").ofPair(fmt.Sprint(i))
 		_, _ = m.Finish(t.Context(), wantAdmitted(t, m, r))
@@ -152,7 +152,7 @@ func TestMemoryForgetsExpiredMessages(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(func(time.Time) {})
 	settings := pairSettings(t)
-	m := NewMemory(settings, clock.Read, nil)
+	m := newMemory(settings, clock.Read, nil)
 	m.KeepPairs()
 	earlier, later := folding("firing", 1), folding("firing", 1)
 	later.Message.Sequence++

@@ -299,7 +299,7 @@ func (m *model) resolveAll(rt *rapid.T, requests []Request) []Decision {
 	m.tick()
 	at := m.memory.times.now()
 	got := testkit.Must(m.redis.Pairs.Resolve(context.Background(), requests))(rt)
-	want, _ := m.memory.Resolve(context.Background(), requests)
+	want := m.memory.Resolve(requests)
 	m.forgetAfterFold(requests, at)
 	for i, d := range got {
 		if !alike(d, want[i]) {
@@ -367,7 +367,7 @@ func (m *model) finishAll(rt *rapid.T, leases []Lease) {
 		leases[i].Unshown = leases[i].Resolving && rapid.Bool().Draw(rt, "keeps its pair")
 	}
 	got := testkit.Must(m.redis.Finish(context.Background(), leases))(rt)
-	want, _ := m.memory.Finish(context.Background(), leases)
+	want := m.memory.Finish(leases)
 	testkit.Require(rt, slices.Equal(got, want), "finished %+v:\nredis  %v\nmemory %v", leases, got, want)
 }
 
@@ -382,7 +382,7 @@ func (m *model) extend(rt *rapid.T) {
 		leases[i].Waits = rapid.Bool().Draw(rt, "waits")
 	}
 	got := testkit.Must(m.redis.Extend(context.Background(), leases, d))(rt)
-	want, _ := m.memory.Extend(context.Background(), leases, d)
+	want := m.memory.Extend(leases, d)
 	testkit.Require(rt, slices.Equal(got, want), "extended by %v:\nredis  %+v\nmemory %+v", d, got, want)
 	for i, index := range indexes {
 		m.leases[index].Lease = got[i]
@@ -405,7 +405,7 @@ func (m *model) refund(rt *rapid.T) {
 	})
 	leases := m.pick(indexes)
 	got := testkit.Must(m.redis.Refund(context.Background(), leases))(rt)
-	want, _ := m.memory.Refund(context.Background(), leases)
+	want := m.memory.Refund(leases)
 	testkit.Require(rt, slices.Equal(got, want), "refunded %+v:\nredis  %v\nmemory %v", leases, got, want)
 	if slices.Contains(got, true) {
 		m.forget(m.memory.times.now())

@@ -376,7 +376,7 @@ func TestDeliveriesOfAPairAreBounded(t *testing.T) {
 	const events = 6 * MaxBatch
 	server, client := startRedis(t)
 	settings := pairSettings(t)
-	r, m := newRedis(client, "bounded", settings), NewMemory(settings, time.Now, nil)
+	r, m := newRedis(client, "bounded", settings), newMemory(settings, time.Now, nil)
 	m.KeepPairs()
 	for batch := range events / MaxBatch {
 		var requests, resolving []Request

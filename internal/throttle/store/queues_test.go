@@ -122,9 +122,8 @@ func TestPlans(t *testing.T) {
 		got, err := k.Queues.Plans(t.Context(), []Request{request("other", "b"), request(id, "a"), request("unknown", "a")})
 		testkit.Require(t, err == nil && len(got) == 3, "%q: got %v, %v, want three answers", id, got, err)
 		in := got[1].Wait
-		if (got[1].Verdict == Planned) != planned || in > about || in < about-10*time.Minute || in < 0 {
-			t.Errorf("%q: %s in %v, want planned %t in %v", id, got[1].Verdict, in, planned, about)
-		}
+		testkit.Check(t, (got[1].Verdict == Planned) == planned && in <= about && in >= about-10*time.Minute && in >= 0,
+			"%q: %s in %v, want planned %t in %v", id, got[1].Verdict, in, planned, about)
 		testkit.Equal(t, got[0].Verdict, 0, "verdict of another event")
 		testkit.Equal(t, got[2].Verdict, 0, "verdict of a third event")
 	}

@@ -98,9 +98,8 @@ var recordConformance = []conformanceCase{
 		first := s.admit(event)
 		s.clock.Advance(20 * time.Second)
 		second := s.extend(testLease, first...)
-		if want := s.clock.Read().Add(testLease).UnixMicro(); second[0].End != want || second[0].Request != event {
-			s.t.Fatalf("renewed as %+v, want an end at %d", second[0], want)
-		}
+		want := s.clock.Read().Add(testLease).UnixMicro()
+		testkit.Require(s.t, second[0].End == want && second[0].Request == event, "renewed as %+v, want an end at %d", second[0], want)
 		again := s.extend(testLease, first...) // the reply was lost
 		testkit.Equal(s.t, again[0], second[0], "the second renewal")
 		s.clock.Advance(20 * time.Second)

@@ -123,7 +123,8 @@ func (k keys) key(name string) string { return k.runner.Key(name) }
 // NewNonce returns a unique name for one call of a script.
 func NewNonce() string { return rand.Text() }
 
-// Decide implements [Store].
+// Decide evaluates the requests in their order, as one step: no other call comes between. It returns one decision for each request. After an
+// error anything or nothing may be decided; asking again takes no second slot.
 func (r *Redis) Decide(ctx context.Context, requests []Request) (BatchResult, error) {
 	return r.DecideOnce(ctx, NewNonce(), requests)
 }
@@ -139,8 +140,9 @@ func (r *Redis) DecideOnce(ctx context.Context, nonce string, requests []Request
 	return result, err
 }
 
-// Finish implements [Store].
-func (r *Redis) Finish(ctx context.Context, leases []Lease) ([]bool, error) {
+// Finish records that the events were delivered, and returns for each whether that is new. If several holders finish one event, only one of
+// them gets true. Repeating Finish is harmless.
+func (r *Redis) Finish(ctx context.Context, leases []Lease) (newly []bool, err error) {
 	return r.finishBatch(ctx, NewNonce(), leases)
 }
 
@@ -185,7 +187,9 @@ func (r *Redis) delivery(arguments []any, books *pairBooks, buckets *bucketIndex
 	return slices.Concat([]string{k.calls, k.leased, k.done, k.message, k.taken}, books.levels.keys, buckets.keys), buckets.appendBuckets(arguments)
 }
 
-// Extend implements [Store].
+// Extend renews the leases for d from now, or ends them if d is 0, and returns them with their new ends. A lease that is no longer the
+// caller's gets the End 0. If a lease was ended in doubt or lapsed, the next holder of the event gets InDoubt, unless the lease that lapsed
+// was last renewed with Waits.
 func (r *Redis) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error) {
 	if len(leases) == 0 {
 		return nil, nil
@@ -215,7 +219,9 @@ func (r *Redis) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]
 	return extended, nil
 }
 
-// Refund implements [Store].
+// Refund returns the slots of events that were definitely not delivered, and forgets the events. It returns false for an event whose lease
+// was no longer the caller's: nothing was changed. Repeating Refund is harmless. A lease with the End 0 stands for the lease of nobody: it returns
+// the slots of an event that no holder has delivered or delivers.
 func (r *Redis) Refund(ctx context.Context, leases []Lease) ([]bool, error) {
 	if len(leases) == 0 {
 		return nil, nil

@@ -2,7 +2,6 @@ package store
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"strconv"
 	"time"
@@ -11,28 +10,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
-
-// Store keeps the buckets and the delivery record. [Redis] and [Memory] behave alike: one conformance suite and a step-by-step
-// comparison show that. Any number of goroutines and, for Redis, processes may call all methods at once.
-type Store interface {
-	// Decide evaluates the requests in their order, as one step: no other call comes between. It returns one decision for each
-	// request. After an error anything or nothing may be decided; asking again takes no second slot.
-	Decide(ctx context.Context, requests []Request) (BatchResult, error)
-
-	// Finish records that the events were delivered, and returns for each whether that is new. If several holders finish one event, only one
-	// of them gets true. Repeating Finish is harmless.
-	Finish(ctx context.Context, leases []Lease) (newly []bool, err error)
-
-	// Extend renews the leases for d from now, or ends them if d is 0, and returns them with their new ends. A lease that is no longer the
-	// caller's gets the End 0. If a lease was ended in doubt or lapsed, the next holder of the event gets InDoubt, unless the lease that
-	// lapsed was last renewed with Waits.
-	Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error)
-
-	// Refund returns the slots of events that were definitely not delivered, and forgets the events. It returns false for an event whose
-	// lease was no longer the caller's: nothing was changed. Repeating Refund is harmless. In Redis, a lease with the End 0 stands for the lease
-	// of nobody: it returns the slots of an event that no holder has delivered or delivers.
-	Refund(ctx context.Context, leases []Lease) ([]bool, error)
-}
 
 // Message names a stored JetStream message. It is the same for every redelivery.
 type Message struct {

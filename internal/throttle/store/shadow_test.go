@@ -19,9 +19,8 @@ func (s *subject) shadowed(want []string, requests ...Request) []Decision {
 		if want[i] != "" {
 			verdict = Denied
 		}
-		if d.Shadow.Verdict != verdict || d.Shadow.Node.Level != want[i] {
-			s.t.Fatalf("event %d of %d, %q: the shadow says %+v, want %q", i+1, len(requests), requests[i].ID, d.Shadow, want[i])
-		}
+		testkit.Require(s.t, d.Shadow.Verdict == verdict && d.Shadow.Node.Level == want[i],
+			"event %d of %d, %q: the shadow says %+v, want %q", i+1, len(requests), requests[i].ID, d.Shadow, want[i])
 	}
 	return decisions
 }

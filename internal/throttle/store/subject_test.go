@@ -17,7 +17,7 @@ import (
 
 // subject is any store, with a clock of the test.
 type subject struct {
-	Store
+	anyStore
 	t      *testing.T
 	clock  *testkit.Clock
 	tree   *limits.Tree
@@ -31,9 +31,9 @@ type subject struct {
 
 func newMemorySubject(t *testing.T, s Settings) *subject {
 	clock := testkit.NewClock(nil)
-	memory := NewMemory(s, clock.Read, nil)
+	memory := newMemory(s, clock.Read, nil)
 	return &subject{
-		Store: memory, t: t, clock: clock, tree: s.Tree, shadow: s.Shadow, adopt: func(rules limits.Ruleset) { memory.AdoptRules(Compile(rules)) },
+		anyStore: memory, t: t, clock: clock, tree: s.Tree, shadow: s.Shadow, adopt: func(rules limits.Ruleset) { memory.AdoptRules(Compile(rules)) },
 		repeat: func(nonce string, requests []Request) (BatchResult, error) {
 			return memory.DecideOnce(nonce, requests), nil
 		},
@@ -48,7 +48,7 @@ func newRedisSubject(t *testing.T, client redis.UniversalClient, s Settings) *su
 func subjectOf(t *testing.T, store *Redis, s Settings) *subject {
 	clock := withFakeTime(t, store)
 	return &subject{
-		Store: store, t: t, clock: clock, tree: s.Tree, shadow: s.Shadow, adopt: store.Adopt,
+		anyStore: store, t: t, clock: clock, tree: s.Tree, shadow: s.Shadow, adopt: store.Adopt,
 		repeat: func(nonce string, requests []Request) (BatchResult, error) {
 			return store.DecideOnce(t.Context(), nonce, requests)
 		},
@@ -92,9 +92,8 @@ func (s *subject) want(verdict Verdict, requests ...Request) []Decision {
 	s.t.Helper()
 	decisions := s.decide(requests...)
 	for i, d := range decisions {
-		if d.Verdict != verdict {
-			s.t.Fatalf("event %d of %d, %q: verdict %d, want %d (%+v)", i+1, len(requests), requests[i].ID, d.Verdict, verdict, d)
-		}
+		testkit.Require(s.t, d.Verdict == verdict,
+			"event %d of %d, %q: verdict %d, want %d (%+v)", i+1, len(requests), requests[i].ID, d.Verdict, verdict, d)
 		if got := d.Lease.Request.ID != ""; got != (verdict == Admitted || verdict == Reclaimed) {
 			s.t.Fatalf("verdict %d of %q comes with lease %+v", d.Verdict, requests[i].ID, d.Lease)
 		}

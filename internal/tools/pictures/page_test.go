@@ -53,7 +53,7 @@ func clockTime(t *testing.T, text string) time.Time {
 
 // evaluate returns the number of admitted events. Of the first denied event it returns the level and the time of the next slot.
 func evaluate(
-	t *testing.T, shared store.Store, row int, events string, now time.Time,
+	t *testing.T, shared *store.Memory, row int, events string, now time.Time,
 ) (admitted int, level, next string) {
 	t.Helper()
 	form := eventsForm.FindStringSubmatch(events)
@@ -66,8 +66,7 @@ func evaluate(
 			ID: id, Message: store.Message{Stored: now}, Category: form[2], Key: form[3], Cost: 1,
 		})
 	}
-	result := testkit.Must(shared.Decide(t.Context(), requests))(t)
-	for _, decision := range result.Decisions {
+	for _, decision := range shared.DecideOnce("", requests).Decisions {
 		switch {
 		case decision.Verdict == store.Admitted:
 			admitted++

@@ -32,9 +32,7 @@ func TestPicturesAreWhatTheLimiterDoes(t *testing.T) {
 		"docs/limits/%s is not what the limiter does: run make docs", weekName)
 	testkit.Check(t, strings.Contains(page, "](limits/"+weekName+")"), "docs/limits.md does not show %s", weekName)
 	for _, file := range testkit.Must(os.ReadDir(filepath.Join(docs, "limits")))(t) {
-		if !slices.Contains(names, file.Name()) {
-			t.Errorf("docs/limits/%s is drawn by nothing", file.Name())
-		}
+		testkit.Check(t, slices.Contains(names, file.Name()), "docs/limits/%s is drawn by nothing", file.Name())
 	}
 }
 

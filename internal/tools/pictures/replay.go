@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"strconv"
 	"time"
 
@@ -65,17 +64,11 @@ func replay(text string) (run, error) {
 		memory   = store.NewMemory(settings, func() time.Time { return beginning.Add(now) }, nil)
 		underWay = make(map[time.Duration][]store.Lease) // by the end of the delivery
 		coming   = arrivals()
-		ctx      = context.Background()
 	)
 	for ; now <= length; now += step {
-		if _, err := memory.Finish(ctx, underWay[now]); err != nil {
-			return run{}, err
-		}
+		memory.Finish(underWay[now])
 		for len(coming) > 0 && coming[0] <= now {
-			decision, err := decide(ctx, memory, len(r.arrivals))
-			if err != nil {
-				return run{}, err
-			}
+			decision := decide(memory, len(r.arrivals))
 			admitted := decision.Verdict == store.Admitted
 			if admitted {
 				underWay[now+delivery] = append(underWay[now+delivery], decision.Lease)
@@ -89,14 +82,10 @@ func replay(text string) (run, error) {
 	return r, nil
 }
 
-func decide(ctx context.Context, decider store.Store, number int) (store.Decision, error) {
-	result, err := decider.Decide(ctx, []store.Request{{
+func decide(memory *store.Memory, number int) store.Decision {
+	return memory.DecideOnce("", []store.Request{{
 		ID: strconv.Itoa(number), Message: store.Message{Stream: "pictures", Stored: beginning}, Category: "any", Cost: 1,
-	}})
-	if err != nil {
-		return store.Decision{}, err
-	}
-	return result.Decisions[0], nil
+	}}).Decisions[0]
 }
 
 // admitted is how many arrivals were admitted in (from, upto].
