@@ -109,6 +109,16 @@ func TestDevInAClosedTerminal(t *testing.T) {
 	}
 }
 
+// TestDevWithoutAReader ends dev when nobody reads its output any more. It removes its folder of JetStream.
+func TestDevWithoutAReader(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	shell := exec.CommandContext(t.Context(), "sh", "-c", program+" dev --storm 50 | head -n 1")
+	shell.Env = append(settings{"HTTP_ADDR": "127.0.0.1:0"}.environment(), "TMPDIR="+folder)
+	testkit.NoError(t, shell.Run())
+	testkit.Equal(t, len(testkit.Must(os.ReadDir(folder))(t)), 0, "folders that dev left")
+}
+
 // TestDevForATime runs dev for a time that a flag says.
 func TestDevForATime(t *testing.T) {
 	t.Parallel()

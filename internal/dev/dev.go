@@ -11,9 +11,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -108,6 +110,10 @@ func demonstrate(
 ) (err error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
+	if !screen.IsTerminal(out) {
+		signal.Ignore(syscall.SIGPIPE) // it would leave the folder of JetStream behind
+		out = read{out, end}
+	}
 	settings, warnings, err := cli.Settings(options(storm))
 	if err != nil {
 		return err
@@ -145,6 +151,20 @@ func demonstrate(
 		tasks.Go(func() { show(background, settings, running, storm, pane) })
 	}
 	return run(ctx, w)
+}
+
+// read is an output that ends the demonstration when nobody reads it any more, as after dev | head.
+type read struct {
+	io.Writer
+	end context.CancelCauseFunc
+}
+
+func (r read) Write(text []byte) (int, error) {
+	n, err := r.Writer.Write(text)
+	if err != nil {
+		r.end(err)
+	}
+	return n, err
 }
 
 // show publishes the storm, and shows the guide and, on a terminal, the counts and the status each second. It returns when the context ends.
