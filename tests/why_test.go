@@ -124,11 +124,15 @@ func TestWhyWithoutTheJournal(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
 	workers := d.startFleet(1)
-	d.publishUntil(workers, "sent", "notify.payments.refunds", eventBody("lost-1"))
-	d.wantWhy("sent", "sent at", "lost-1")
+	for _, id := range []string{"lost-1", "3"} {
+		d.publishUntil(workers, "sent", "notify.payments.refunds", eventBody(id))
+		d.wantWhy("sent", "sent at", id)
+	}
 	testkit.NoError(t, testkit.Must(d.js.Stream(t.Context(), journalStreamName))(t).Purge(t.Context()))
 	d.publishUntil(workers, "sent", "notify.payments.refunds", eventBody("kept-1"))
 	d.wantWhy("sent", "sent at", "kept-1")
 	d.wantWhy("sent", "the delivery record has it as delivered", "lost-1")
+	d.wantWhy("sent", "the delivery record has it as delivered", "3") // the ID, although message 3 is another event
+	d.wantWhy("sent", "sent at", "#3")
 	run(t, d.settings(), "why", "lost-2").want(1, "not known")
 }

@@ -49,7 +49,8 @@ const journalDelay = 2 * time.Second
 
 // Find answers, for each argument, its first meaning for which a source has events. If no meaning has events, Find answers the ID, and adds
 // the aggregated entries of the other meanings. If an answer is not final, Find asks a second time after journalDelay, and looks everywhere for
-// an ID without a category, unless a search timed out: a second search would time out too.
+// an ID without a category, unless a search timed out: a second search would time out too. It looks there at once for an ID that is also the
+// number of a message.
 func (f Finder) Find(ctx context.Context, arguments ...[]Question) []Answer {
 	answers := make([]Answer, len(arguments))
 	var all []int
@@ -57,12 +58,22 @@ func (f Finder) Find(ctx context.Context, arguments ...[]Question) []Answer {
 		all = append(all, i)
 	}
 	f.find(ctx, arguments, all, answers)
+	numbers := slices.DeleteFunc(slices.Clone(all), func(i int) bool { return !mayBeID(answers[i], arguments[i]) })
+	if len(numbers) > 0 {
+		f.find(ctx, everywhere(arguments), numbers, answers)
+	}
 	again := slices.DeleteFunc(all, func(i int) bool { return answers[i].Final() || answers[i].timedOut })
 	if len(again) > 0 && await.For(ctx, journalDelay) {
 		f.find(ctx, everywhere(arguments), again, answers)
 	}
 	f.suggest(ctx, arguments, answers)
 	return answers
+}
+
+// mayBeID reports whether an answer is about the number of a message, although the argument may be an ID that only the delivery record has: a number
+// without # is the last of several meanings.
+func mayBeID(a Answer, meanings []Question) bool {
+	return a.Known() && a.Asked.Sequence != 0 && len(meanings) > 1 && a.Asked == meanings[len(meanings)-1]
 }
 
 // everywhere returns the questions, with those about an ID asked everywhere.
