@@ -382,6 +382,11 @@ func TestDuplicateOfADelivery(t *testing.T) {
 	testkit.EqualSlices(t, events[0].Sentences, []string{"the delivery record has it as delivered"}, "what became of the first message")
 	testkit.EqualSlices(t, states(lost, Question{Sequence: 4711}), []State{State(journal.Duplicate)}, "states of one message")
 
+	dropped := known{entries: []journal.Entry{refund(journal.Dropped, nil)}, record: delivered}
+	testkit.EqualSlices(t, states(dropped, ofID), []State{State(journal.Sent), State(journal.Dropped)}, "states with a dropped copy")
+	dropped.record = store.Explanation{At: at("10:00:00"), Leased: at("09:30:00")}
+	testkit.EqualSlices(t, states(dropped, ofID), []State{State(journal.Dropped)}, "states with the record of a lease that the drop has left")
+
 	first := refund(journal.Sent, func(e *journal.Entry) { e.Sequence, e.Stored = 4700, at("09:14:01") })
 	lost.entries = append(lost.entries, first)
 	testkit.EqualSlices(t, states(lost, ofID), []State{State(journal.Sent), State(journal.Duplicate)}, "states with both entries")
@@ -442,6 +447,9 @@ func TestNowOfAKey(t *testing.T) {
 	})
 	sources := known{entries: []journal.Entry{byKey}}.sources()
 	sources.Explain = func(_ context.Context, request store.Request) (store.Explanation, error) {
+		if request.ID != "payments.refunds " { // about the delivery record of the event
+			return store.Explanation{At: at("10:00:00")}, nil
+		}
 		testkit.Equal(t, request.Key, "db-1", "key in the request")
 		next := at("10:30:00")
 		use := limits.UseOf(limits.Node{Path: "payments", Key: limits.HashOfKey("db-1"), Level: "payments@key"}, limit, 1)

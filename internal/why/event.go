@@ -94,6 +94,13 @@ func (e *Event) isDuplicate() bool {
 	return len(e.Entries) > 0 && !e.has(func(entry journal.Entry) bool { return entry.Result != journal.Duplicate })
 }
 
+// mayBeCopy reports whether all that is known of an event may follow from an earlier message with its ID.
+func (e *Event) mayBeCopy() bool {
+	return len(e.Entries) > 0 && !e.has(func(entry journal.Entry) bool {
+		return entry.Result != journal.Duplicate && entry.Result != journal.Dropped
+	})
+}
+
 func (e *Event) has(property func(journal.Entry) bool) bool {
 	return slices.ContainsFunc(e.Entries, property)
 }
@@ -277,8 +284,8 @@ func (e *Event) requests() []store.Request {
 // mostRecords bounds the categories in whose delivery record an ID is looked for: each takes up to four calls.
 const mostRecords = 500
 
-// askRecord looks in the delivery record for events that no other source has: for the event in question, or for events of which only duplicates
-// are known. It needs the category, which is part of the identity.
+// askRecord looks in the delivery record for events that no other source has: for the event in question, or for events of which only
+// duplicates and drops are known. It needs the category, which is part of the identity.
 func (a *asking) askRecord(ctx context.Context) {
 	if a.question.ID == "" || a.question.Title != "" {
 		return
@@ -292,7 +299,10 @@ func (a *asking) askRecord(ctx context.Context) {
 	}
 	failures := len(a.answer.Unknown)
 	for _, e := range missing {
-		if sentences := a.sayRecord(ctx, &Event{ID: e.ID, Category: e.Category, State: StateUnknown}); len(sentences) > 0 {
+		recorded := &Event{ID: e.ID, Category: e.Category, State: StateUnknown}
+		isDropped := slices.ContainsFunc(a.events.index[nameOfEvent(e.ID, e.Category)], func(one *Event) bool { return !one.isDuplicate() })
+		sentences := a.sayRecord(ctx, recorded)
+		if len(sentences) > 0 && !(isDropped && recorded.State == StateAdmitted) { // a record may outlast the drop of its event
 			a.events.all = append(a.events.all, e)
 		}
 		if len(a.answer.Unknown) > failures || len(a.events.all) == maxEvents {
@@ -315,11 +325,12 @@ func (s *session) categoriesOf(ctx context.Context, q Question) []string {
 	return known[:min(mostRecords, len(known))]
 }
 
-// duplicated returns an event for each identity of which only duplicates are known: the entry of their first message may have been lost.
+// duplicated returns an event for each identity of which only duplicates and drops are known: the entry of their first message may have been lost.
+// A copy of a delivered event is dropped while its worker remembers that a limit is full.
 func (e *events) duplicated() (firsts []*Event) {
 	for _, name := range slices.Sorted(maps.Keys(e.index)) {
 		messages := e.index[name]
-		if !slices.ContainsFunc(messages, func(one *Event) bool { return !one.isDuplicate() }) {
+		if !slices.ContainsFunc(messages, func(one *Event) bool { return !one.mayBeCopy() }) {
 			firsts = append(firsts, &Event{ID: messages[0].ID, Category: messages[0].Category})
 		}
 	}
