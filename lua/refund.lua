@@ -15,7 +15,7 @@
 --
 -- ARGV
 --   lease, retention (microseconds), buckets (see read_buckets)
---   for each event: event key, version, the end of the lease known to the caller, or 0 for an event that nobody holds, cost, then for the
+--   for each event: event key, version, the end of the lease known to the caller, or -1 for an event that nobody holds, cost, then for the
 --   limits in force and for the shadow: number of its guarantee, otherwise 0, and path (see read_path)
 --
 -- Returns 1 or 0 for each event: 0 if the caller does not hold the lease; then nothing was changed for the event.
@@ -23,6 +23,9 @@
 -- Errors: WRONGTYPE is raised before anything is written.
 
 --@include lib/buckets algorithms lib/records lib/doubt
+
+-- The end of a lease that nobody holds, as Unheld in Go.
+local UNHELD = -1
 
 local keys = { calls = KEYS[1], leased = KEYS[2], done = KEYS[3], message = KEYS[4], taken = KEYS[5] }
 local shadow_taken_key = KEYS[6]
@@ -54,7 +57,7 @@ for event_key in next_argument do
   event.other = event.message
   local current = redis.call('ZSCORE', keys.leased, event_key)
   local held = current and math.ceil(tonumber(current)) == lease_end -- see lib/doubt.lua
-  held = held or current and lease_end == 0 and is_left(event_key, version, tonumber(current))
+  held = held or current and lease_end == UNHELD and is_left(event_key, version, tonumber(current))
   if held then
     local at, timed = string.match(redis.call('HGET', keys.taken, event_key) or '', '^(%d+) ([%x ]+)$')
     event.taken, event.timed = tonumber(at), timed

@@ -62,7 +62,7 @@ func (d *dropped) forget(ctx context.Context) error {
 func (d *dropped) forgetBatch(ctx context.Context, events []store.Request) error {
 	leases := make([]store.Lease, len(events))
 	for i, event := range events {
-		leases[i].Request = event // without an end: nobody holds the lease
+		leases[i] = store.Lease{Request: event, End: store.Unheld}
 	}
 	returned, err := d.o.Redis.Refund(ctx, leases)
 	for _, was := range returned {

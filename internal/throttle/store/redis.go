@@ -220,8 +220,8 @@ func (r *Redis) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]
 }
 
 // Refund returns the slots of events that were definitely not delivered, and forgets the events. It returns false for an event whose lease
-// was no longer the caller's: nothing was changed. Repeating Refund is harmless. A lease with the End 0 stands for the lease of nobody: it returns
-// the slots of an event that no holder has delivered or delivers.
+// was no longer the caller's: nothing was changed. Repeating Refund is harmless. With a lease whose End is [Unheld] it
+// returns the slots of an event that no holder has delivered or delivers.
 func (r *Redis) Refund(ctx context.Context, leases []Lease) ([]bool, error) {
 	if len(leases) == 0 {
 		return nil, nil

@@ -103,10 +103,13 @@ func (r Request) messageName() string {
 	return eventKey + "\n" + version
 }
 
+// Unheld is the End of a lease that nobody holds. A worker that dropped an event without Redis refunds it with this lease.
+const Unheld = -1
+
 // Lease is the right to deliver an admitted event.
 type Lease struct {
 	Request Request
-	End     int64 // microseconds of the store's clock; it also distinguishes one holder from the next
+	End     int64 // microseconds of the store's clock; it also distinguishes one holder from the next; 0: lost; Unheld
 
 	rules     *Rules // that evaluated the event; nil if they are not known
 	slotless  bool   // it took no slots: it was denied but forwarded in shadow mode, it was released, or it resolves a pair
