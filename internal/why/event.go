@@ -302,7 +302,8 @@ func (a *asking) askRecord(ctx context.Context) {
 		recorded := &Event{ID: e.ID, Category: e.Category, State: StateUnknown}
 		isDropped := slices.ContainsFunc(a.events.index[nameOfEvent(e.ID, e.Category)], func(one *Event) bool { return !one.isDuplicate() })
 		sentences := a.sayRecord(ctx, recorded)
-		if len(sentences) > 0 && !(isDropped && recorded.State == StateAdmitted) { // a record may outlast the drop of its event
+		isLeft := isDropped && recorded.State == StateAdmitted // a record may outlast the drop of its event
+		if len(sentences) > 0 && !isLeft {
 			a.events.all = append(a.events.all, e)
 		}
 		if len(a.answer.Unknown) > failures || len(a.events.all) == maxEvents {
