@@ -45,7 +45,7 @@ local events, event_keys, leases, messages = {}, {}, {}, {}
 for event_key in next_argument do
   local event = { event_key = event_key, version = next_argument(), cost = tonumber(next_argument()) }
   event.book, event.pair, event.delivery = books[tonumber(next_argument())], next_argument(), next_argument()
-  event.paths = { read_path(next_argument, buckets), read_path(next_argument, buckets) }
+  event.following = { read_path(next_argument, buckets), read_path(next_argument, buckets) }
   events[#events + 1], event_keys[#event_keys + 1] = event, event_key
   leases[#leases + 1], leases[#leases + 2] = event_key, doubt_of(event_key) -- whoever left the mark may not be the caller
   if event.version ~= '' then
@@ -90,10 +90,6 @@ in_pieces('ZREM', keys.leased, leases)
 in_pieces('HDEL', keys.taken, event_keys)
 for _, event in ipairs(events) do
   event.message = message_name(event.event_key, event.version)
-  for _, path in ipairs(event.paths) do
-    for _, bucket in ipairs(path) do
-      bucket.algorithm.give_back(bucket, event)
-    end
-  end
+  give_back_following(event)
 end
 return reply

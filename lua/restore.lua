@@ -143,10 +143,6 @@ add_and_keep(leased_key, leases, lease + retention)
 add_and_keep(done_key, dones, retention)
 in_pieces('ZREM', leased_key, delivered_keys)
 for _, event in ipairs(delivered) do
-  for _, path in ipairs(event.following) do
-    for _, bucket in ipairs(path) do
-      bucket.algorithm.give_back(bucket, event)
-    end
-  end
+  give_back_following(event)
 end
 return now

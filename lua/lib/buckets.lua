@@ -94,6 +94,15 @@ local function write_changed(buckets)
   end
 end
 
+-- Returns the slots of an event that follow its delivery, in force and in the shadow.
+local function give_back_following(event)
+  for _, path in ipairs(event.following) do
+    for _, bucket in ipairs(path) do
+      bucket.algorithm.give_back(bucket, event)
+    end
+  end
+end
+
 -- Renews the slots of a delivery that goes on, and takes lost slots again. If they are not free, changes nothing and
 -- returns the microseconds until they are. A limit below the event's cost is left out: it would block the delivery for ever.
 local function resume(event, path)

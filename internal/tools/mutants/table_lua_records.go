@@ -120,9 +120,8 @@ end`,
 		name: "inflight-not-freed",
 		bug:  "The slot of a delivery under way does not come back when it is finished.",
 		file: "lua/finish.lua",
-		old: `bucket.algorithm.give_back(bucket, event)
-    end`,
-		new:  `end`,
+		old:  `give_back_following(event)`,
+		new:  "",
 		test: "./internal/throttle/store -run TestConformance/^redis$/inflight:_a_slot_comes_back_when",
 	},
 	{
